@@ -15,6 +15,7 @@ from benchmarks.latency import latency, latency_elsewhere, punctuality, truncate
 from benchmarks.limit_keys import limit_keys
 from benchmarks.measurement import Measurement
 from benchmarks.nodes import idle, memory, nodes
+from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
 from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
@@ -26,6 +27,7 @@ SCENARIOS: dict[str, Scenario] = {
     "floor": floor,
     "post": post,
     "post-many": post_many,
+    "outbox": outbox,
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,

@@ -31,6 +31,7 @@ from queue_core.model.lanes import ANY_NODE
 from sql.database import Database
 from sql.families import STAGING
 from sql.statements.staging import Staging
+from sql.watching import Hint
 
 OWNER = "spark"
 """`creating_owner` of the posted rows."""
@@ -145,7 +146,7 @@ class EventWriter(DataSourceArrowWriter):
                 raise WriteError(
                     f"run {run!r} would have posted {posted} of {total} rows. Nothing was posted."
                 )
-            database.dialect.notify(connection, f"stickybus_{table}", ANY_NODE)
+            database.dialect.notify(connection, Hint(f"stickybus_{table}", ANY_NODE))
         elif before != (table, total):
             raise RunConflictError(
                 f"run {run!r} has posted {before[1]} entries into {before[0]}, and has {total} for {table} now. Nothing "

@@ -29,6 +29,8 @@
     ├── GroupSealedError            it takes no further members
     ├── GroupLockedError            a transaction that has posted into it is still open
     ├── DependencyError             something is not as a call of a work queue says (`work_queue`)
+    ├── UnauthenticatedError        a service does not know who calls (`work_queue`)
+    ├── PermissionDeniedError       a caller of a service lacks rights (`work_queue`)
     ├── EntryNotFoundError
     ├── EntryNotChangeableError     it runs already, or has ended
     ├── QueueExistsError

@@ -21,7 +21,7 @@ from sql.families import Family
 from sql.limits import Limits
 from sql.partitions import Partitions
 from sql.settling import Ended, OpenDatabase
-from sql.watching import Heard, Notifier, Watch
+from sql.watching import Heard, Hint, Notifier, Watch
 from sql.writer_lock import NO_LOCK, WriterLock
 
 S = TypeVar("S")
@@ -262,7 +262,7 @@ class Dialect:
         del connection, name, wait
         yield True
 
-    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+    def notify(self, connection: Connection, hint: Hint) -> None:
         """Tell listeners when the connection's transaction commits, where the database can."""
 
     def notifier(self, engine: Engine, channel: str) -> Notifier | None:

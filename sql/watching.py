@@ -18,6 +18,13 @@ class Heard(NamedTuple):
     """The text that came with it; None if there is none."""
 
 
+class Hint(NamedTuple):
+    """What is told to others when a transaction commits."""
+
+    channel: str
+    payload: str
+
+
 class Bell:
     """Ends a wait in another thread, for a file descriptor or for a flag."""
 

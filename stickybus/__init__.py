@@ -131,6 +131,12 @@ from work_queue.modification import (  # noqa: E402
 )
 from work_queue.modified import Modified  # noqa: E402
 from work_queue.refs import DocRef, SetRef, TaskRef  # noqa: E402
+from work_queue.rights import (  # noqa: E402
+    Need,
+    PermissionDeniedError,
+    Right,
+    UnauthenticatedError,
+)
 from work_queue.task import Task  # noqa: E402
 from work_queue.values import UNREAD  # noqa: E402
 from work_queue.work_queue import WorkQueue  # noqa: E402
@@ -219,6 +225,7 @@ __all__ = [
     "NaiveDateTimeError",
     "NameTooLongError",
     "NamespaceStats",
+    "Need",
     "NodeConfig",
     "NodeNameTakenError",
     "NodeStatus",
@@ -233,6 +240,7 @@ __all__ = [
     "PayloadNotSerialisableError",
     "PayloadTooLargeError",
     "Period",
+    "PermissionDeniedError",
     "PersistentBus",
     "Posted",
     "Posting",
@@ -250,6 +258,7 @@ __all__ = [
     "RetryOutcome",
     "RetryPolicy",
     "RetryStats",
+    "Right",
     "Schedule",
     "ScheduleStatus",
     "ScheduledRetries",
@@ -266,6 +275,7 @@ __all__ = [
     "SystemClock",
     "Task",
     "TaskRef",
+    "UnauthenticatedError",
     "Unchanged",
     "WorkQueue",
     "WorkStats",

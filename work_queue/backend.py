@@ -17,6 +17,9 @@ from work_queue.task import Task
 class Backend(Protocol):
     """`connection` is a caller's, whose transaction a call joins; only a database takes one."""
 
+    takes_connections: bool
+    """Whether it is one."""
+
     def try_claim(self, request: ClaimRequest) -> list[Task]:
         """Claim what is available now; nothing if there is nothing."""
         ...

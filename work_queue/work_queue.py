@@ -10,12 +10,17 @@ from typing import Self
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
+from queue_core.errors import ConfigurationError
 from queue_core.runtime.clock import Clock
 from work_queue import checks
+from work_queue.backend import Backend
 from work_queue.face.claiming import Claiming
 from work_queue.face.modifying import Modifying
 from work_queue.face.reading import Reading
 from work_queue.metrics import Metrics
+from work_queue.remote.address import address_of, is_service
+from work_queue.remote.opening import open_remote
+from work_queue.remote.tls import Tls
 from work_queue.storage.database_backend import DatabaseBackend
 
 LEASE_SECONDS = 45.0
@@ -30,7 +35,9 @@ class WorkQueue(Claiming, Modifying, Reading):
 
     Args:
         database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are
-            taken.
+            taken. Or the address of a service, which `stickybus serve` runs: "http://host:9100",
+            "https://host", "grpc://host:37706" or "grpcs://host:37706". All calls are the same
+            there, but for those with `connection=`.
         claimant: Who claims and modifies, unless a call says otherwise: one name for each consumer,
             at most 64 bytes. Default: a random one.
         lease_seconds: The lease of a claim that gives none.
@@ -39,11 +46,15 @@ class WorkQueue(Claiming, Modifying, Reading):
             which are found by this look. Default: 5, and 0.25 on MySQL and MariaDB.
         max_value_bytes: The longest value of a task or content of a doc, as it is stored.
         clock: The time that decides. Default: the database's.
+        token: By what a service knows the caller. Default: that of the environment's
+            STICKYBUS_TOKEN, if there is one.
+        tls: The files of an encrypted connection to a service.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:
-        ConfigurationError: An argument is not allowed.
-        DatabaseUnreachableError: The database does not answer.
+        ConfigurationError: An argument is not allowed, or the packages that speak to a service are
+            missing.
+        DatabaseUnreachableError: The database, or the service, does not answer.
         SchemaError: The tables are missing, or don't fit this version.
 
     Example:
@@ -62,23 +73,42 @@ class WorkQueue(Claiming, Modifying, Reading):
         poll_seconds: float | None = None,
         max_value_bytes: int = MAX_VALUE_BYTES,
         clock: Clock | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
         metrics_registry: CollectorRegistry | None = None,
     ) -> None:
         name = checks.claimant(claimant, secrets.token_hex(8))
         lease = checks.lease(lease_seconds, LEASE_SECONDS)
-        backend = DatabaseBackend(
-            database,
-            poll_seconds=poll_seconds,
-            max_value_bytes=max_value_bytes,
-            clock=clock,
-            metrics=Metrics(metrics_registry),
-        )
+        backend: Backend
+        if isinstance(database, str) and is_service(database):
+            ours: dict[str, object] = {
+                "poll_seconds": poll_seconds,
+                "clock": clock,
+                "metrics_registry": metrics_registry,
+            }
+            _only(ours, "a database")
+            address = address_of(database, token=token, tls=tls)
+            backend = open_remote(address, max_value_bytes=max_value_bytes)
+        else:
+            _only({"token": token, "tls": tls}, "a service")
+            backend = DatabaseBackend(
+                database,
+                poll_seconds=poll_seconds,
+                max_value_bytes=max_value_bytes,
+                clock=clock,
+                metrics=Metrics(metrics_registry),
+            )
         super().__init__(backend, name, lease)
 
     @property
     def claimant(self) -> str:
         """Who claims and modifies, unless a call says otherwise."""
         return self._claimant
+
+    @property
+    def takes_connections(self) -> bool:
+        """Whether calls take `connection=`: those of a database do, those of a service don't."""
+        return self._backend.takes_connections
 
     def close(self) -> None:
         """End claims that wait, and close the library's connections."""
@@ -111,3 +141,9 @@ class WorkQueue(Claiming, Modifying, Reading):
         trace: TracebackType | None,
     ) -> None:
         await self.close_async()
+
+
+def _only(given: dict[str, object], whose: str) -> None:
+    for key, value in given.items():
+        if value is not None:
+            raise ConfigurationError(f"{key} is an option of {whose}.", key=key)

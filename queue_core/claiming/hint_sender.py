@@ -14,7 +14,7 @@ from queue_core.runtime.lock import Lock
 from queue_core.runtime.loop import Loop
 from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.transactions import Transactions
-from sql.watching import Notifier
+from sql.watching import Hint, Notifier
 
 WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
@@ -49,15 +49,20 @@ class HintSender:
         self._counted = 0
         self._counted_since = self._next_at = float("-inf")
 
-    def tell_inside(self, borrowed: Borrowed, payload: str) -> None:
+    def tell_inside(self, borrowed: Borrowed, payload: str = ANY_NODE) -> None:
         """Send a hint when the caller's transaction commits.
 
         Only PostgreSQL can; elsewhere this does nothing.
-
-        Not in a two-phase transaction: what it commits is found by the next poll.
         """
-        if not borrowed.has_two_phases:
-            self._store.database.dialect.notify(borrowed.connection, self._channel, payload)
+        if (hint := self.hint_inside(borrowed, payload)) is not None:
+            self._store.database.dialect.notify(borrowed.connection, hint)
+
+    def hint_inside(self, borrowed: Borrowed, payload: str) -> Hint | None:
+        """The hint that the caller's transaction may tell when it commits.
+
+        None in a two-phase transaction: what it commits is found by the next poll.
+        """
+        return None if borrowed.has_two_phases else Hint(self._channel, payload)
 
     def tell(self, entries: int = 1, payload: str = ANY_NODE) -> None:
         """Send a hint of that many committed entries; the payload says which. Default: any node's.

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.lanes import Lane
@@ -128,7 +127,7 @@ _CLAIM_COUNT, _HEADERS = _PLACES["claim_count"], _PLACES["headers"]
 _KEY_MARKS = RESERVED + "search_key"
 
 
-def from_row(row: Row[Any]) -> Entry:
+def from_row(row: Sequence[Any]) -> Entry:
     """The entry of a row of `Statements`, whose columns stand in the order of its fields."""
     values = list(row)
     values[_STATE] = State(values[_STATE])

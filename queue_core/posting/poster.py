@@ -188,10 +188,10 @@ class Poster:
         holdings.ledger.changes += claimed
 
         def work(inside: Connection) -> list[int]:
-            ids = self._store.insert(inside, rows)
-            if borrowed.raw or rows[0]["lane"] == ANY_NODE:
-                self._hints.tell_inside(borrowed, rows[0]["lane"])
-            return ids
+            lane = rows[0]["lane"]
+            others = borrowed.raw or lane == ANY_NODE
+            hint = self._hints.hint_inside(borrowed, lane) if others else None
+            return self._store.insert(inside, rows, hint)
 
         ids = self._store.inside_borrowed(borrowed, post.queue_name, work)
         if not holdings.running:
@@ -254,7 +254,7 @@ class Poster:
             return
         borrowed = self._store.borrow(connection)
         self._store.inside_borrowed(
-            borrowed, self._config.table, lambda _: self._hints.tell_inside(borrowed, ANY_NODE)
+            borrowed, self._config.table, lambda _: self._hints.tell_inside(borrowed)
         )
 
         def ended() -> None:

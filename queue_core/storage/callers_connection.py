@@ -5,7 +5,8 @@ Its transaction is never touched.
 No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for
 savepoints, and a failed transaction may end as a rollback without any event (the experiments are in
 `tests/experiments`). So a commit or rollback is only announced from here, and rows are looked up
-before anything starts.
+before anything starts. A Session's connection goes back to its pool when its transaction is over:
+that is announced instead, so that the first look finds what has committed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, ResourceClosedError
 from sqlalchemy.orm import Session, scoped_session
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
@@ -36,17 +37,21 @@ _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = (
 
 `Connection.info` is out of reach once it has broken.
 """
+_AT_RELEASE = "stickybus_at_release"
+"""In a connection's `info`: the functions to call when it goes back to its pool, or has broken."""
 
 
 @dataclass(frozen=True)
 class Borrowed:
     """A caller's connection.
 
-    `raw`: SQLAlchemy does not see its commit. `on_commit` calls a function after the commit.
+    `raw`: SQLAlchemy does not see its commit. `released`: it goes back to its pool when its
+    transaction has ended. `on_commit` calls a function after the commit.
     """
 
     connection: Connection
     raw: bool
+    released: bool = False
     on_commit: Callable[[Callable[[], None]], None] | None = None
 
     @property
@@ -73,16 +78,15 @@ class Borrowed:
         return _driver(self.connection).autocommits(self.connection, raw=self.raw)
 
     def when_ended(self, announce: Callable[[], None]) -> None:
-        """Call `announce` when the transaction is about to commit or to roll back.
-
-        It may still do the other.
-        """
+        """Call `announce` when the transaction has ended, or is about to."""
         if self.on_commit is not None:
             self.on_commit(announce)
             return
-        if self.connection not in _pending:
-            _listen(self.connection.engine)
-        _pending.setdefault(self.connection, []).append(announce)
+        _listen(self.connection.engine)
+        if self.released:
+            self.connection.info.setdefault(_AT_RELEASE, []).append(announce)
+        else:
+            _pending.setdefault(self.connection, []).append(announce)
 
 
 def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
@@ -100,9 +104,12 @@ def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
             "Await the call's twin: its name ends in _async."
         )
     if isinstance(given, Session | scoped_session):
-        return _checked(_of_session(given), database, schema)
+        connection = _of_session(given)
+        # Of a Session on a Connection, its owner decides when that is released.
+        released = isinstance(given.get_bind(), Engine)
+        return _checked(connection, database, schema, released=released)
     if isinstance(given, Connection):
-        return _checked(given, database, schema)
+        return _checked(given, database, schema, released=False)
     if hasattr(given, "ensure_connection"):
         return _of_django(given, database)
     return Borrowed(_wrap_raw(given, database), raw=True)
@@ -125,7 +132,9 @@ def _of_session(session: Session | scoped_session[Session]) -> Connection:
         ) from error
 
 
-def _checked(connection: Connection, database: Database, schema: str | None) -> Borrowed:
+def _checked(
+    connection: Connection, database: Database, schema: str | None, *, released: bool
+) -> Borrowed:
     if connection.closed or connection.invalidated:
         raise InvalidConnectionError(
             "the connection passed in is closed. Nothing was written; pass an open one."
@@ -136,7 +145,7 @@ def _checked(connection: Connection, database: Database, schema: str | None) -> 
     check_map(connection, schema)
     check_place(dialect.raw.place_of_connection(connection), database)
     check_server(connection, database)
-    return Borrowed(connection, raw=False)
+    return Borrowed(connection, raw=False, released=released)
 
 
 def _wrap_raw(given: Any, database: Database) -> Connection:
@@ -217,10 +226,17 @@ def _listen(engine: Engine) -> None:
         _listened.add(engine)
         event.listen(engine, "commit", _ended)
         event.listen(engine, "rollback", _ended)
+        event.listen(engine, "checkin", _released)
+        event.listen(engine, "invalidate", _released)
 
 
 def _ended(connection: Connection) -> None:
     for announce in _pending.pop(connection, ()):
+        announce()
+
+
+def _released(_driver: object, record: ConnectionPoolEntry, *_error: object) -> None:
+    for announce in record.info.pop(_AT_RELEASE, ()):
         announce()
 
 

@@ -33,6 +33,7 @@ from queue_core.storage.transactions import Transactions
 from sql.database import Database
 from sql.families import CIRCUITS, ENTRIES, GROUPS, KEYS, ORDER, WAITS
 from sql.tables import entry_tables
+from sql.watching import Hint
 
 T = TypeVar("T")
 
@@ -97,9 +98,18 @@ class Store(Transactions):
 
     # -- post -------------------------------------------------------------------------------------
 
-    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Insert rows that `Rows` has made. Returns their ids, in the order of `rows`."""
-        return self.statements.insert(connection, rows) if rows else []
+    def insert(
+        self, connection: Connection, rows: Sequence[Mapping[str, Any]], hint: Hint | None = None
+    ) -> list[int]:
+        """Insert rows that `Rows` has made. Returns their ids, in the order of `rows`.
+
+        `hint`: what the commit tells others, where the database can.
+        """
+        if not rows:
+            return []
+        if hint is not None:
+            return self.statements.insert_and_tell(connection, rows, hint)
+        return self.statements.insert(connection, rows)
 
     # -- the engine's reads -----------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Engine,
-    bindparam,
     event,
     func,
     select,
@@ -36,7 +35,7 @@ from sql.postgresql.statements import PostgreSQLStatements
 from sql.postgresql.work import PostgreSQLWorkTasks
 from sql.settling import Ended, OpenDatabase
 from sql.statements.base import quoted
-from sql.watching import Heard, Notifier, Watch
+from sql.watching import Heard, Hint, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
@@ -46,8 +45,6 @@ READ_ONLY = "25006"
 """read_only_sql_transaction."""
 IDLE = 0
 """PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
-
-_NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
 
 _LIMIT_WAITS = text(
     "WITH former AS MATERIALIZED (SELECT current_setting('lock_timeout') AS wait) "
@@ -216,8 +213,8 @@ class PostgreSQL(Dialect):
         done: float | None = connection.execute(_INDEX_PROGRESS).scalar()
         return done
 
-    def notify(self, connection: Connection, channel: str, payload: str) -> None:
-        connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
+    def notify(self, connection: Connection, hint: Hint) -> None:
+        notify.tell_at_commit(connection, hint)
 
     def notifier(self, engine: Engine, channel: str) -> Notifier:
         return notify.PostgreSQLNotifier(engine, channel, self._limits.answer)

@@ -19,10 +19,12 @@ from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import Use, cut, driver_errors, send, use_of
+from sql.postgresql.notify import tell_at_commit
 from sql.statements import Statements
 from sql.statements.base import full_name
 from sql.statements.outcomes import encoded
 from sql.types import UtcDateTime
+from sql.watching import Hint
 
 if TYPE_CHECKING:
     from sql.postgresql.libpq import Inserts  # needs the driver
@@ -49,11 +51,12 @@ class PostgreSQLInserts(Statements):
 
     def insert(self, connection: Connection, rows: Rows) -> list[int]:
         """See `Statements.insert`. Chooses: by SQLAlchemy, one row, JSON, VALUES or COPY."""
-        driver: Any = connection.connection.dbapi_connection
-        if type(driver).__module__.partition(".")[0] != "psycopg":
+        if not _is_psycopg(connection):
             return self._by_sqlalchemy(connection, rows)
         if len(rows) == 1:
-            return self._one(connection, rows)
+            names, [values] = self._insert_values(connection, rows)
+            text = self._insert_text(connection, names) + _RETURNING
+            return self._inserted(connection, text, values)
         if (
             len(rows) <= MOST_BY_JSON
             and all(map(_suits_json, rows))
@@ -64,8 +67,23 @@ class PostgreSQLInserts(Statements):
         if len(rows) < COPY_FROM:
             self._by_values(connection, rows)
         else:
-            self._by_copy(connection, rows, driver)
+            self._by_copy(connection, rows)
         return [row["record_id"] for row in rows]
+
+    def insert_and_tell(self, connection: Connection, rows: Rows, hint: Hint) -> list[int]:
+        """See `Statements.insert_and_tell`. One row takes one statement for both."""
+        if len(rows) == 1 and _is_psycopg(connection):
+            names, [values] = self._insert_values(connection, rows)
+            text = self._insert_text(connection, names) + f"{_RETURNING}, {self._notify}"
+            answer = send(connection, text, (*values, *hint))
+            return [row[0] for row in answer.fetchall()]
+        ids = self.insert(connection, rows)
+        tell_at_commit(connection, hint)
+        return ids
+
+    @property
+    def _notify(self) -> str:
+        return f"pg_notify({self.mark}, {self.mark})"
 
     def _by_sqlalchemy(self, connection: Connection, rows: Rows) -> list[int]:
         """By SQLAlchemy: the user's connection is another driver's.
@@ -78,10 +96,6 @@ class PostgreSQLInserts(Statements):
     def _insert(self) -> Any:
         return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
 
-    def _one(self, connection: Connection, rows: Rows) -> list[int]:
-        names, [values] = self._insert_values(connection, rows)
-        return self._inserted(connection, self._insert_text(connection, names) + _RETURNING, values)
-
     def _by_values(self, connection: Connection, rows: Rows) -> None:
         names, many = self._insert_values(connection, rows)
         send(
@@ -90,7 +104,8 @@ class PostgreSQLInserts(Statements):
             tuple(chain.from_iterable(many)),
         )
 
-    def _by_copy(self, connection: Connection, rows: Rows, driver: Any) -> None:
+    def _by_copy(self, connection: Connection, rows: Rows) -> None:
+        driver: Any = connection.connection.dbapi_connection
         names, many = self._insert_values(connection, rows)
         copying = f"COPY {full_name(connection, self.main)} ({', '.join(names)}) FROM STDIN"
         with (
@@ -178,6 +193,11 @@ def record_fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
         f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
         for name, kind in kinds.items()
     )
+
+
+def _is_psycopg(connection: Connection) -> bool:
+    driver = connection.connection.dbapi_connection
+    return type(driver).__module__.partition(".")[0] == "psycopg"
 
 
 def _suits_json(row: Mapping[str, Any]) -> bool:

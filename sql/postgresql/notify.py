@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from select import POLLIN, poll
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, bindparam, func, select
 
 from sql.drivers.detached import detached
 from sql.limits import milliseconds
-from sql.watching import Heard, Watch
+from sql.watching import Heard, Hint, Watch
 
 LISTEN_SECONDS = 10.0
 """Longest wait for a notification; a bell ends it."""
+
+_NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
 
 
 def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
@@ -28,6 +30,11 @@ def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, No
         while not watch.bell.rung:
             for payload in set(notified(LISTEN_SECONDS)):
                 yield Heard(watch.monotonic(), payload)
+
+
+def tell_at_commit(connection: Connection, hint: Hint) -> None:
+    """See `Dialect.notify`."""
+    connection.execute(_NOTIFY, hint._asdict())
 
 
 class PostgreSQLNotifier:

@@ -33,6 +33,7 @@ from sql.statements.places import Places
 from sql.statements.statistics import Statistics
 from sql.statements.windows import Windows
 from sql.tables import ENTRY_COLUMNS
+from sql.watching import Hint
 
 Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
 """Asked of its connection, tells the ids that a move has ended, and the rows that it claimed."""
@@ -53,6 +54,13 @@ class Statements(Claims, LimitKeys, Places, Outcomes, Lanes, Windows, Overview, 
         All have the same keys, in one order.
         """
         raise NotImplementedError
+
+    def insert_and_tell(
+        self, connection: Connection, rows: Sequence[Mapping[str, Any]], hint: Hint
+    ) -> list[int]:
+        """As `insert`; the commit tells listeners the hint, where the database can."""
+        del hint
+        return self.insert(connection, rows)
 
     def reserve(self, connection: Connection, count: int) -> list[int]:
         """Ids that no other row will have, ascending.

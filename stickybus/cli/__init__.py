@@ -31,6 +31,7 @@ from stickybus.cli.post import post, schedule
 from stickybus.cli.recurring import recurring
 from stickybus.cli.replay import replay
 from stickybus.cli.report import report
+from stickybus.cli.serve import serve
 from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
 from stickybus.cli.worker import worker
@@ -49,6 +50,7 @@ app.add_typer(schema.app, name="schema")
 app.command()(post)
 app.command()(schedule)
 app.command()(worker)
+app.command()(serve)
 app.command()(status)
 app.command()(doctor)
 app.add_typer(stats.app, name="stats")

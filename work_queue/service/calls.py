@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
+from queue_core.errors import LifecycleError
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
+from work_queue.faults import DependencyError
 from work_queue.modification import Action
 from work_queue.modified import Modified
 from work_queue.refs import TaskRef
 from work_queue.requests import DocQuery, NameQuery, TaskQuery
+from work_queue.rights import Kind, Need
+from work_queue.service import needs
+from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
+from work_queue.service.metrics import Metrics
+from work_queue.service.pins import pinned
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
@@ -19,12 +29,21 @@ from work_queue.work_queue import WorkQueue
 class Calls:
     """The work queue as wires call it. They say who calls; each call may be refused.
 
-    All of them raise what the same call of `WorkQueue` raises. If a call is cancelled, nothing
-    stays claimed.
+    All of them raise what the same call of `WorkQueue` raises, and UnauthenticatedError and
+    PermissionDeniedError. If a call is cancelled, nothing stays claimed.
+
+    Args:
+        work: The work queue.
+        authoriser: Who is asked before each call. Default: nobody; all is allowed.
     """
 
-    def __init__(self, work: WorkQueue) -> None:
+    def __init__(self, work: WorkQueue, authoriser: Authoriser | None = None) -> None:
         self._work = work
+        self._authoriser = authoriser
+        self.metrics = Metrics(work)
+        self._claiming = set[asyncio.Task[Any]]()
+        self._ended = set[asyncio.Task[Any]]()
+        self._stopping = False
 
     async def claim(
         self,
@@ -32,18 +51,32 @@ class Calls:
         queues: Sequence[str],
         *,
         claimant: str,
-        lease_seconds: float,
+        lease_seconds: float | None,
         timeout_seconds: float | None,
         limit: int = 1,
     ) -> list[Task]:
         """Claim tasks, and wait for the first one; a time-out of 0: don't wait."""
-        return await self._work.claim_many_async(
-            *queues,
-            limit=limit,
-            lease_seconds=lease_seconds,
-            timeout_seconds=timeout_seconds,
-            claimant=claimant,
-        )
+        with self.metrics.call("claim"):
+            await self._allow(caller, needs.of_claim(queues, claimant))
+            with self.metrics.waiting():
+                return await self._until_stop(
+                    self._work.claim_many_async(
+                        *queues,
+                        limit=limit,
+                        lease_seconds=lease_seconds,
+                        timeout_seconds=timeout_seconds,
+                        claimant=claimant,
+                    )
+                )
+
+    async def give_back(self, tasks: Sequence[Task]) -> None:
+        """Release tasks that were claimed for a caller whom they did not reach."""
+        if tasks:
+            # If it changed in between, somebody has it, and needs nothing from us.
+            with suppress(DependencyError):
+                await self._work.modify_async(
+                    *(task.release() for task in tasks), claimant=tasks[0].claimant
+                )
 
     async def claim_docs(
         self,
@@ -55,48 +88,112 @@ class Calls:
         until: TaskRef | None,
     ) -> list[DocSet]:
         """Claim doc sets: all of them, or none."""
-        return await self._work.claim_docs_async(
-            *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
-        )
+        with self.metrics.call("claim_docs"):
+            await self._allow(caller, needs.of_doc_claim(claims, until, claimant))
+            return await self._work.claim_docs_async(
+                *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
+            )
 
     async def modify(self, caller: Caller, actions: Sequence[Action], *, claimant: str) -> Modified:
         """Insert, change, delete and check in one transaction."""
-        return await self._work.modify_async(*actions, claimant=claimant)
+        with self.metrics.call("modify"):
+            if self._authoriser is None:
+                return await self._work.modify_async(*actions, claimant=claimant)
+            pins = await pinned(self._work, actions)
+            await self._allow(caller, needs.of_actions(pins.known, claimant))
+            try:
+                return await self._work.modify_async(*pins.actions, claimant=claimant)
+            except DependencyError as error:
+                raise pins.told(error) from error
 
     async def tasks(self, caller: Caller, query: TaskQuery) -> list[Task]:
         """Read tasks."""
-        return await self._work.tasks_async(
-            query.queue,
-            ids=query.ids,
-            claimant=query.claimant,
-            limit=query.limit,
-            with_values=query.with_values,
-        )
+        with self.metrics.call("tasks"):
+            if query.queue is not None:
+                await self._allow(caller, needs.of_tasks([query.queue]))
+            found = await self._work.tasks_async(
+                query.queue,
+                ids=query.ids,
+                claimant=query.claimant,
+                limit=query.limit,
+                with_values=query.with_values,
+            )
+            if query.queue is None:
+                await self._allow(caller, needs.of_tasks(task.queue for task in found))
+            return found
 
     async def docs(self, caller: Caller, query: DocQuery) -> list[Doc]:
         """Read docs."""
-        return await self._work.docs_async(
-            query.namespace,
-            ids=query.ids,
-            key=query.key,
-            first_key=query.first_key,
-            end_key=query.end_key,
-            limit=query.limit,
-            with_contents=query.with_contents,
-        )
+        with self.metrics.call("docs"):
+            await self._allow(caller, needs.of_docs(query.namespace))
+            return await self._work.docs_async(
+                query.namespace,
+                ids=query.ids,
+                key=query.key,
+                first_key=query.first_key,
+                end_key=query.end_key,
+                limit=query.limit,
+                with_contents=query.with_contents,
+            )
 
     async def queue_stats(self, caller: Caller, query: NameQuery) -> list[WorkStats]:
         """Read what each queue has."""
-        return await self._work.queue_stats_async(
-            *query.names, prefixes=query.prefixes, limit=query.limit
-        )
+        with self.metrics.call("queue_stats"):
+            await self._allow(caller, needs.of_names(Kind.QUEUE, query))
+            return await self._work.queue_stats_async(
+                *query.names, prefixes=query.prefixes, limit=query.limit
+            )
 
     async def namespace_stats(self, caller: Caller, query: NameQuery) -> list[NamespaceStats]:
         """Read what each namespace has."""
-        return await self._work.namespace_stats_async(
-            *query.names, prefixes=query.prefixes, limit=query.limit
-        )
+        with self.metrics.call("namespace_stats"):
+            await self._allow(caller, needs.of_names(Kind.NAMESPACE, query))
+            return await self._work.namespace_stats_async(
+                *query.names, prefixes=query.prefixes, limit=query.limit
+            )
 
     async def time(self, caller: Caller) -> datetime:
         """Read the clock that decides."""
-        return await self._work.time_async()
+        with self.metrics.call("time"):
+            await self._allow(caller, [])
+            return await self._work.time_async()
+
+    async def check(self) -> None:
+        """Raise DatabaseUnreachableError unless the database answers. Anybody may ask."""
+        await self._work.time_async()
+
+    async def may_scrape(self, caller: Caller) -> None:
+        """Raise unless the caller may read metrics, which name all queues."""
+        await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery()))
+
+    def stop(self) -> None:
+        """End all waiting claims, and take no more; they raise LifecycleError."""
+        self._stopping = True
+        for task in self._claiming:
+            task.cancel()
+        self._ended |= self._claiming
+
+    async def _allow(self, caller: Caller, wanted: Sequence[Need]) -> None:
+        if self._authoriser is not None:
+            await self._authoriser.allow(caller, wanted)
+
+    async def _until_stop(self, claim: Coroutine[Any, Any, list[Task]]) -> list[Task]:
+        """Await a claim in this very task: in one of its own, what it takes could get lost."""
+        task = asyncio.current_task()
+        if self._stopping or task is None:
+            claim.close()
+            raise _stops()
+        self._claiming.add(task)
+        try:
+            return await claim
+        except asyncio.CancelledError:
+            if task in self._ended and task.uncancel() == 0:
+                raise _stops() from None
+            raise
+        finally:
+            self._claiming.discard(task)
+            self._ended.discard(task)
+
+
+def _stops() -> LifecycleError:
+    return LifecycleError("the service stops. Nothing was claimed. Try again when it runs.")

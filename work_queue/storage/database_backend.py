@@ -43,6 +43,8 @@ COMMIT_SECONDS = 0.01
 class DatabaseBackend:
     """See `Backend`."""
 
+    takes_connections = True
+
     def __init__(
         self,
         database: str | URL | Engine,
@@ -175,6 +177,7 @@ class DatabaseBackend:
         self._metrics.close()
         if not self._transactions.forked:
             self._room.close()
+            self._waits.settle()
             self._hints.stop()
         self._database.close()
 

@@ -15,11 +15,14 @@ from queue_core.runtime.clock import Clock
 from queue_core.runtime.signal import Signal
 from work_queue.requests import ClaimRequest
 from work_queue.storage.claims import Claims
+from work_queue.storage.looks import Busy, Look
 from work_queue.storage.waiting import Waiter, WaitingRoom
 from work_queue.task import Task
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
 """Between looks at tasks that are available, but locked: by a claim, or by a modification."""
+SETTLE_SECONDS = 30.0
+"""What giving back may take when a work queue is closed."""
 
 T = TypeVar("T")
 
@@ -31,6 +34,7 @@ class Waits:
         self._claims = claims
         self._room = room
         self._clock = clock
+        self._busy = Busy()
 
     def claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """See `Backend.claim`."""
@@ -67,24 +71,35 @@ class Waits:
 
     async def seen(self, take: Callable[[], list[Task]]) -> list[Task]:
         """Claim in a thread. What nobody sees any more, after a cancellation, is given back."""
-        taking = asyncio.ensure_future(asyncio.to_thread(take))
+        look = Look(take)
+        thread = asyncio.ensure_future(asyncio.to_thread(self._run, look))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(thread)
         except asyncio.CancelledError:
-            taking.add_done_callback(self._give_back)
+            thread.add_done_callback(_retrieve)
+            if unseen := look.abandon():
+                # Not in the loop's pool, which a loop that ends does not wait for.
+                threading.Thread(
+                    target=self._give_back, args=(unseen,), name="work_queue-give-back"
+                ).start()
             raise
 
-    def _give_back(self, taking: asyncio.Future[list[Task]]) -> None:
-        if taking.cancelled() or taking.exception() is not None or not (taken := taking.result()):
-            return
+    def _run(self, look: Look) -> list[Task]:
+        """In a thread: look, unless nobody waits for it any more."""
+        with self._busy:
+            seen, unseen = look.run()
+            self._give_back(unseen)
+            return seen
 
-        def undo() -> None:
-            self._claims.give_back(taken)
+    def _give_back(self, taken: list[Task]) -> None:
+        if taken:
+            with self._busy:
+                self._claims.give_back(taken)
             self._room.tell({task.queue for task in taken})
 
-        # Not in the loop's pool, which a loop that ends does not wait for.
-        thread = threading.Thread(target=undo, name="work_queue-give-back")
-        thread.start()
+    def settle(self) -> None:
+        """Wait until looks that nobody sees have given back what they took."""
+        self._busy.wait(SETTLE_SECONDS)
 
     def _wait(
         self, request: ClaimRequest, wake: Callable[[], None], timeout_seconds: float | None
@@ -157,3 +172,9 @@ class _Wait:
             return seconds
         left = self._deadline - self._clock.monotonic()
         return None if left <= 0 else min(seconds, left)
+
+
+def _retrieve(thread: asyncio.Future[list[Task]]) -> None:
+    """Let nobody complain that an error was not retrieved: who would have got it has gone."""
+    if not thread.cancelled():
+        thread.exception()

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import DatabaseUnreachableError
 from queue_core.runtime.log import get_logger
+from sql.tables import CLAIMANT_BYTES
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.options import Options
@@ -72,7 +73,7 @@ class Loop:
             self._cut.set_result(None)
 
     async def _slot(self) -> None:
-        claimant = secrets.token_hex(8)
+        claimant = _claimant(self._work.claimant)
         while (task := await self._claimed(claimant)) is not None:
             try:
                 await Run(self._work, self._options, task, self._cut).pass_through()
@@ -131,3 +132,9 @@ class Loop:
                 return None
             await asyncio.sleep(LOCKED_PAUSE_SECONDS)
         return task
+
+
+def _claimant(name: str) -> str:
+    """A name of its own, which begins with that of the work queue: so rights can name it."""
+    own = f"#{secrets.token_hex(8)}"
+    return name.encode()[: CLAIMANT_BYTES - len(own)].decode(errors="ignore") + own

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from queue_core.errors import LifecycleError
 from queue_core.model.retry import ExponentialRetries, RetryPolicy
-from queue_core.runtime.arguments import of_kind, wait_seconds
+from queue_core.runtime.arguments import not_allowed, of_kind, wait_seconds
 from queue_core.runtime.lock import Lock
 from work_queue import checks
 from work_queue.document import DocClaim
@@ -42,7 +42,8 @@ class Worker:
     the renewals run: they must not block it. Any number of workers may share queues.
 
     Args:
-        work: Where the tasks are. Each handler that runs claims under a name of its own.
+        work: Where the tasks are. Each handler that runs claims under a name of its own: that of
+            the work queue's claimant, "#" and a random part.
         handler: A function, or a coroutine function, that takes a `Job`.
         queues: From which it claims, at least one.
         docs: Which doc sets a task needs: they are claimed for it before the handler runs. If
@@ -59,7 +60,8 @@ class Worker:
             it can't be stopped, and its result is not written. None: no limit.
         concurrency: How many handlers run at a time.
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
-            handler's own SQL on `Job.connection` commits with what it returns, or not at all.
+            handler's own SQL on `Job.connection` commits with what it returns, or not at all. None
+            if the work queue is a service's.
         grace_seconds: How long SIGTERM and SIGINT wait for running handlers.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
@@ -92,6 +94,8 @@ class Worker:
         metrics_registry: CollectorRegistry | None = None,
     ) -> None:
         of_kind(work, WorkQueue, key="work")
+        if engine is not None and not work.takes_connections:
+            raise not_allowed("engine", engine, "None: a service has transactions of its own")
         checks.lease(lease_seconds, 0)
         self._work = work
         self._options = Options(

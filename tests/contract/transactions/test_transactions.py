@@ -7,7 +7,7 @@ posted later.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +20,9 @@ from sqlalchemy.orm import (
 )
 
 from bus.persistent import PersistentBus
+from queue_core.model.entry import Entry
 from queue_core.posting.announced_commits import LOOKS
+from queue_core.storage.store import Store
 from sql.capabilities import Capabilities
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (
@@ -263,6 +265,28 @@ def test_events_of_a_commit_start_without_a_claim(
         bus.post_many([Order(number) for number in range(10)], connection=connection)
     ended(bus, 10)
     assert {entry.claim_count for entry in bus.history()} == {1}
+
+
+def test_the_commit_of_a_session_is_looked_for_once(
+    engine: Engine, make_bus: MakeBus, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = make_bus(lease_seconds=60.0, poll_interval_seconds=60.0)
+    bus.subscribe(Order, recorder)
+    bus.start()
+    looks, owned = list[Sequence[int]](), Store.owned
+
+    def counted(store: Store, ids: Sequence[int], owner: str) -> list[Entry]:
+        looks.append(ids)
+        return owned(store, ids, owner)
+
+    monkeypatch.setattr(Store, "owned", counted)
+    posted = []
+    for number in range(1, 11):
+        with Session(engine) as session:
+            posted.append(bus.post(Order(number), connection=session))
+            session.commit()
+        recorder.wait(number)
+    assert looks == [[record_id] for record_id in posted]
 
 
 def test_a_bus_that_is_not_started_posts_for_any_node(

@@ -1,16 +1,40 @@
-"""Fixtures of the work queue's tests. A test named after a scenario has its number in its name."""
+"""Fixtures of the work queue's tests. A test named after a scenario has its number in its name.
+
+They run on each database, and on services, which stand on SQLite. A test that is marked
+`database_only` needs the database itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import pytest
 from sqlalchemy import URL
 
 from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.work_queue.services import Services
 from work_queue.work_queue import WorkQueue
+
+SERVICES_OWN = frozenset({"clock", "poll_seconds"})
+"""Options that a service has, not its client."""
+
+
+_SERVED = WeakKeyDictionary[WorkQueue, WorkQueue]()
+
+
+def backend_of(work: WorkQueue) -> Any:
+    """Where its tasks are: a service's database, if it stands on one."""
+    return _SERVED.get(work, work)._backend
+
+
+def address_of(work: WorkQueue, database_url: URL) -> str:
+    """What another process opens it by."""
+    if work in _SERVED:
+        return str(work._backend._address)  # type: ignore[attr-defined]
+    return database_url.render_as_string(hide_password=False)
 
 
 class MakeWork(Protocol):
@@ -19,14 +43,63 @@ class MakeWork(Protocol):
     def __call__(self, **options: Any) -> WorkQueue: ...
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what no service can do, and services on other databases than SQLite."""
+    without = [item for item in items if _is_on_service(item) and not _can_be_served(item)]
+    items[:] = [item for item in items if item not in set(without)]
+    config.hook.pytest_deselected(items=without)
+
+
+def _is_on_service(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and _parameters(item).get("place", "") in {
+        "http",
+        "grpc",
+    }
+
+
+def _can_be_served(item: pytest.Item) -> bool:
+    return (
+        _parameters(item).get("database_name", "sqlite") == "sqlite"
+        and item.get_closest_marker("database_only") is None
+    )
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return {} if callspec is None else callspec.params
+
+
+@pytest.fixture(params=["database", "http", "grpc"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the test's work queues are."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def services() -> Iterator[Services]:
+    services = Services()
+    yield services
+    services.close()
+
+
 @pytest.fixture
-def make_work(database_url: URL) -> Iterator[MakeWork]:
+def make_work(database_url: URL, place: str, request: pytest.FixtureRequest) -> Iterator[MakeWork]:
     with ExitStack() as made:
 
-        def make(**options: Any) -> WorkQueue:
-            work = WorkQueue(database_url, **options)
+        def keep(work: WorkQueue) -> WorkQueue:
             made.callback(work.close)
             return work
+
+        def make(**options: Any) -> WorkQueue:
+            if place == "database":
+                return keep(WorkQueue(database_url, **options))
+            services = request.getfixturevalue("services")
+            its = {key: value for key, value in options.items() if key in SERVICES_OWN}
+            served = keep(WorkQueue(database_url, **its))
+            own = {key: value for key, value in options.items() if key not in SERVICES_OWN}
+            client = keep(WorkQueue(getattr(services, place)(served), **own))
+            _SERVED[client] = served
+            return client
 
         yield make
 

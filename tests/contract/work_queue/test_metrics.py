@@ -24,6 +24,8 @@ from stickybus import (
 from tests import requirements as needs
 from tests.contract.work_queue.conftest import MakeWork
 
+pytestmark = pytest.mark.database_only
+
 Shown = Callable[..., float | None]
 
 

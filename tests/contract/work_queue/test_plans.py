@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection, event
 
 from queue_core.runtime.manual_clock import ManualClock
@@ -22,6 +23,7 @@ TABLES = ("work_tasks", "work_docs", "work_doc_sets")
 """Those of counts are short, and are read whole where all queues are asked for."""
 
 
+@pytest.mark.database_only
 def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> None:
     work.modify(*(Insert(queue=f"q{number % 3}", id=f"{number}") for number in range(ROWS)))
     work.modify(*(Insert(queue="later", delay=60 * number) for number in range(ROWS)))

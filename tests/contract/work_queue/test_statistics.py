@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.work_queue.conftest import backend_of
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import DocClaim
@@ -101,9 +102,9 @@ def test_counts_are_folded_and_stay_the_same(
     for number in range(3 * folding.ROWS):
         work.insert(f"q{number % 3}", delay=number)
     expected = work.queue_stats()
-    backend = work._backend
-    backend._folding.fold(10_000)  # type: ignore[attr-defined]
-    counts, database = backend._statements.counts, backend._database  # type: ignore[attr-defined]
+    backend = backend_of(work)
+    backend._folding.fold(10_000)
+    counts, database = backend._statements.counts, backend._database
     rows = database.fetch(lambda connection: connection.execute(counts.queues.select()).all())
     assert len(rows) < folding.ROWS
     assert work.queue_stats() == expected

@@ -8,6 +8,7 @@ import pytest
 
 from queue_core.errors import PayloadNotSerialisableError
 from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.work_queue.conftest import backend_of
 from work_queue.faults import DependencyError, Fault, FaultKind
 from work_queue.modification import Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
@@ -228,11 +229,12 @@ def test_answers_come_in_the_order_of_the_actions(work: WorkQueue) -> None:
     assert work.tasks(ids=[task.id for task in modified.changed]) == [*modified.changed]
 
 
+@pytest.mark.database_only
 def test_an_error_inside_a_modification_leaves_nothing(
     work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = work.insert("a")
-    counts = work._backend._statements.counts  # type: ignore[attr-defined]
+    counts = backend_of(work)._statements.counts
 
     def fail(*_arguments: object) -> None:
         raise RuntimeError("the last statement fails")

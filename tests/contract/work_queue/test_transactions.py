@@ -33,6 +33,7 @@ def work(make_work: MakeWork) -> WorkQueue:
     return make_work(claimant="me")
 
 
+@pytest.mark.database_only
 @pytest.mark.parametrize("commits", [True, False])
 def test_scenario_85_a_modification_ends_with_the_callers_transaction(
     work: WorkQueue,
@@ -52,6 +53,7 @@ def test_scenario_85_a_modification_ends_with_the_callers_transaction(
     assert len(work.docs("n")) == commits
 
 
+@pytest.mark.database_only
 def test_scenario_85_a_refused_modification_leaves_the_callers_transaction_whole(
     work: WorkQueue, orders: Orders
 ) -> None:
@@ -77,6 +79,7 @@ def test_scenario_85_a_refused_modification_leaves_the_callers_transaction_whole
     assert held(work, "other").version == 1
 
 
+@pytest.mark.database_only
 def test_a_raw_connection_takes_a_modification(work: WorkQueue, engine: Engine) -> None:
     with engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
@@ -87,6 +90,7 @@ def test_a_raw_connection_takes_a_modification(work: WorkQueue, engine: Engine) 
     assert work.queues() == {"b": 1}
 
 
+@pytest.mark.database_only
 def test_scenario_06_an_id_that_another_transaction_takes_meanwhile_is_at_fault(
     work: WorkQueue, engine: Engine, capabilities: Capabilities
 ) -> None:
@@ -188,6 +192,7 @@ def test_scenario_84_crossed_renewals_end_in_no_deadlock(work: WorkQueue) -> Non
     assert done == [8] * 6
 
 
+@pytest.mark.database_only
 def test_scenario_85_each_task_is_counted_once(work: WorkQueue, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE counter (done INTEGER)"))
@@ -250,6 +255,7 @@ def test_twins_await(work: WorkQueue) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.database_only
 @each_kind
 def test_an_asynchronous_transaction_takes_a_modification(
     work: WorkQueue, database_url: URL, open_one: Callable[[AsyncEngine], Given]

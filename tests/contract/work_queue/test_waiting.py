@@ -18,7 +18,7 @@ from queue_core.errors import LifecycleError
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.conftest import MakeWork, backend_of
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.modification import Action, Insert
 from work_queue.storage.waiting import Waiter
@@ -50,7 +50,7 @@ def start(work: WorkQueue) -> Iterator[Start]:
 
 def waiting(work: WorkQueue) -> int:
     """How many claims wait, and have looked."""
-    room = work._backend._room  # type: ignore[attr-defined]
+    room = backend_of(work)._room
     waiters = {waiter for queue in list(room._waiters.values()) for waiter in list(queue)}
     return sum(not waiter.look for waiter in waiters)
 
@@ -103,6 +103,7 @@ def test_scenario_86_an_arrival_wakes_a_claim(work: WorkQueue, start: Start) -> 
     assert claim.result(3).id == task.id
 
 
+@pytest.mark.database_only
 def test_time_is_that_of_the_clock(make_work: MakeWork, start: Start) -> None:
     clock = ManualClock()
     work = make_work(clock=clock, poll_seconds=HOUR)
@@ -127,6 +128,7 @@ def test_scenario_11_an_insert_of_another_process_wakes_a_claim(
         assert claim.result(3).id == task.id
 
 
+@pytest.mark.database_only
 @needs.heard_commits
 def test_a_commit_of_a_callers_transaction_wakes_a_claim(
     work: WorkQueue, start: Start, engine: Engine
@@ -141,11 +143,11 @@ def test_scenario_87_a_poll_finds_what_nobody_told_of(
     make_work: MakeWork, start: Start, engine: Engine
 ) -> None:
     work = make_work(poll_seconds=0.2)
-    work._backend._room._listens = True  # type: ignore[attr-defined]  # it hears of nothing
+    backend_of(work)._room._listens = True  # it hears of nothing
     claim = start("a", of=work)
     task = make_work().insert("a")
     assert claim.result(BOUND_SECONDS).id == task.id
-    work._backend._room._listens = False  # type: ignore[attr-defined]
+    backend_of(work)._room._listens = False
 
 
 def test_a_claim_ends_after_its_time(work: WorkQueue) -> None:
@@ -156,8 +158,9 @@ def test_a_claim_ends_after_its_time(work: WorkQueue) -> None:
     assert 0.2 <= time.monotonic() - began < BOUND_SECONDS
 
 
+@pytest.mark.database_only
 def test_a_claim_that_leaves_hands_on_what_it_was_told(work: WorkQueue) -> None:
-    room, told = work._backend._room, list[str]()  # type: ignore[attr-defined]
+    room, told = backend_of(work)._room, list[str]()
     first = Waiter(("a",), lambda: told.append("first"))
     second = Waiter(("a",), lambda: told.append("second"))
     for waiter in (first, second):
@@ -228,7 +231,7 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
     work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work.insert("a")
-    claims = work._backend._claims  # type: ignore[attr-defined]
+    claims = backend_of(work)._claims
     take = claims.take
 
     async def run() -> None:
@@ -261,11 +264,12 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
     assert claimed(work).claims == 1
 
 
+@pytest.mark.database_only
 @pytest.mark.parametrize("turns", range(6))
 def test_a_claim_that_is_woken_while_it_is_cancelled_ends(
     work: WorkQueue, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = work._backend._room  # type: ignore[attr-defined]
+    room = backend_of(work)._room
 
     async def run() -> None:
         waits = asyncio.Event()

@@ -357,6 +357,7 @@ def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue) -> None:
 # -- transactions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.database_only
 @pytest.mark.parametrize("fails", [None, "handler", "modification"])
 def test_scenario_85_the_handlers_sql_commits_with_its_modification(
     work: WorkQueue, orders: Orders, fails: str | None
@@ -374,6 +375,7 @@ def test_scenario_85_the_handlers_sql_commits_with_its_modification(
     assert work.queues() == ({"a/err": 1} if fails else {"b": 1})
 
 
+@pytest.mark.database_only
 def test_a_handler_that_lost_its_lease_rolls_back(work: WorkQueue, orders: Orders) -> None:
     left = threading.Event()
 
@@ -389,6 +391,7 @@ def test_a_handler_that_lost_its_lease_rolls_back(work: WorkQueue, orders: Order
     assert work.queues() == {"taken": 1}
 
 
+@pytest.mark.database_only
 def test_a_renewal_during_the_handlers_transaction_loses_nothing(
     work: WorkQueue, orders: Orders
 ) -> None:
@@ -407,6 +410,7 @@ def test_a_renewal_during_the_handlers_transaction_loses_nothing(
     assert work.queues() == {"b": 1}
 
 
+@pytest.mark.database_only
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_coroutines_sql_commits_with_its_modification(
     work: WorkQueue,

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import URL
 
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.conftest import MakeWork, address_of
 from work_queue.modification import Insert
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
@@ -46,10 +46,10 @@ def work(make_work: MakeWork) -> WorkQueue:
 
 
 @pytest.fixture
-def spawn(database_url: URL) -> Iterator[Spawn]:
+def spawn(work: WorkQueue, database_url: URL) -> Iterator[Spawn]:
     """Starts a worker in a process of its own, which is killed in the end."""
     started = list[subprocess.Popen[str]]()
-    url = database_url.render_as_string(hide_password=False)
+    url = address_of(work, database_url)
 
     def begin(name: str, *options: str, grace: float = 60) -> subprocess.Popen[str]:
         started.append(

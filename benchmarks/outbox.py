@@ -1,0 +1,176 @@
+"""A post in the caller's transaction, beside the same transaction with a plain INSERT."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    insert,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from benchmarks.databases import Target
+from benchmarks.measurement import Measurement
+from benchmarks.workload import (
+    FLOOR,
+    WARM_UP,
+    Run,
+    Sizes,
+    Ticked,
+    alternating,
+    median_ratio,
+    run_on,
+)
+
+ROW_BYTES = 300
+"""Of the plain row: as many as the columns of an entry have."""
+ASYNC_DRIVERS = {
+    "postgresql": ("psycopg", "asyncpg"),
+    "mariadb": ("aiomysql",),
+    "mysql": ("aiomysql",),
+    "sqlite": ("aiosqlite",),
+}
+
+_metadata = MetaData()
+_KEY = BigInteger().with_variant(Integer(), "sqlite")
+_orders = Table(
+    "orders", _metadata, Column("id", _KEY, primary_key=True), Column("customer", String(40))
+)
+_notes = Table("notes", _metadata, Column("id", _KEY, primary_key=True), Column("body", Text()))
+_BODY = "n" * ROW_BYTES
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Of one transaction: seconds of its caller, and CPU seconds of the process."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+_SECONDS, _CPU_SECONDS = attrgetter("seconds"), attrgetter("cpu_seconds")
+
+
+def outbox(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """One INSERT and one post a transaction, by a Session; the bus runs here, or doesn't.
+
+    The floor writes a plain row of as many bytes in place of the post.
+    """
+    entries = sizes.entries(3_000, 200)
+    yield from _compared(target, sizes, entries, "Session", partial(_session, target, entries))
+    for driver in ASYNC_DRIVERS[target.name]:
+        work = partial(_async_session, target, entries, driver)
+        yield from _compared(target, sizes, entries, f"AsyncSession ({driver})", work)
+
+
+def _compared(
+    target: Target, sizes: Sizes, entries: int, kind: str, work: Callable[..., _Cost]
+) -> Iterator[Measurement]:
+    works = {
+        FLOOR: partial(work, posts=False, started=False),
+        kind: partial(work, posts=True, started=False),
+        f"{kind}, bus started": partial(work, posts=True, started=True),
+    }
+    found = alternating(sizes.rounds, works)
+    floor = found.pop(FLOOR)
+    for name, costs in found.items():
+        for metric, of in (("time", _SECONDS), ("CPU", _CPU_SECONDS)):
+            values = [of(cost) for cost in costs]
+            yield Measurement(
+                "outbox",
+                target.name,
+                f"{metric} of a transaction, {name}",
+                statistics.median(values) * 1_000,
+                "ms",
+                {"entries": entries, "rounds": sizes.rounds},
+                median_ratio(values, [of(cost) for cost in floor]),
+            )
+
+
+@contextmanager
+def _run(target: Target, *, started: bool) -> Iterator[tuple[Run, URL]]:
+    with run_on(target) as run:
+        url = run.bus._engine.database.engine.url
+        engine = create_engine(url)
+        _metadata.create_all(engine)
+        engine.dispose()
+        if started:
+            run.start()
+        yield run, url
+        run.verify(delivered=started)
+
+
+def _session(target: Target, entries: int, *, posts: bool, started: bool) -> _Cost:
+    with _run(target, started=started) as (run, url):
+        engine = create_engine(url)
+
+        def transaction(number: int) -> None:
+            with Session(engine) as session:
+                session.execute(insert(_orders), {"customer": "ann"})
+                if posts:
+                    run.posted.append(run.bus.post(Ticked(number), connection=session))
+                else:
+                    session.execute(insert(_notes), {"body": _BODY})
+                session.commit()
+
+        for number in range(WARM_UP):
+            transaction(number)
+        cpu, start = time.process_time(), time.perf_counter()
+        for number in range(entries):
+            transaction(number)
+        seconds = time.perf_counter() - start
+        if started:
+            run.wait()
+        cost = _Cost(seconds / entries, (time.process_time() - cpu) / entries)
+        engine.dispose()
+    return cost
+
+
+def _async_session(
+    target: Target, entries: int, driver: str, *, posts: bool, started: bool
+) -> _Cost:
+    with _run(target, started=started) as (run, url):
+        engine = create_async_engine(url.set(drivername=f"{url.get_backend_name()}+{driver}"))
+        return asyncio.run(_transactions(run, engine, entries, posts=posts, started=started))
+
+
+async def _transactions(
+    run: Run, engine: AsyncEngine, entries: int, *, posts: bool, started: bool
+) -> _Cost:
+    async def transaction(number: int) -> None:
+        async with AsyncSession(engine) as session:
+            await session.execute(insert(_orders), {"customer": "ann"})
+            if posts:
+                run.posted.append(await run.bus.post_async(Ticked(number), connection=session))
+            else:
+                await session.execute(insert(_notes), {"body": _BODY})
+            await session.commit()
+
+    for number in range(WARM_UP):
+        await transaction(number)
+    cpu, start = time.process_time(), time.perf_counter()
+    for number in range(entries):
+        await transaction(number)
+    seconds = time.perf_counter() - start
+    if started:
+        await asyncio.to_thread(run.wait)
+    cost = _Cost(seconds / entries, (time.process_time() - cpu) / entries)
+    await engine.dispose()
+    return cost

@@ -1,0 +1,121 @@
+"""Callers of proto.EntroQ: values are bytes, and names are UUIDs."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import grpc
+import pytest
+
+from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Stubs, details, refused
+from work_queue.modification import Insert
+from work_queue.work_queue import WorkQueue
+
+NIL = str(UUID(int=0))
+ANN, BOB = str(uuid4()), str(uuid4())
+RAW = b"\x00\xffnot JSON"
+
+
+def insert(legacy: Any, stubs: Stubs, **task: Any) -> Any:
+    """The task that is inserted."""
+    request = stubs.proto.ModifyRequest(claimant_id=ANN, inserts=[{"queue": "a", **task}])
+    [inserted] = legacy.Modify(request).inserted
+    return inserted
+
+
+def claim(legacy: Any, stubs: Stubs, claimant: str = ANN) -> Any:
+    """The task that is claimed."""
+    request = stubs.proto.ClaimRequest(claimant_id=claimant, queues=["a"], duration_ms=60_000)
+    return legacy.TryClaim(request).task
+
+
+@pytest.mark.parametrize("value", [RAW, b"", b'{"a": 1, "a": 2}', b"[1,  2]", "ü".encode()])
+def test_scenario_94_bytes_come_and_go(
+    legacy: Any, stubs: Stubs, work: WorkQueue, value: bytes
+) -> None:
+    new = insert(legacy, stubs, value=value)
+    assert (new.value, new.version, new.claimant_id) == (value, 0, NIL)
+    request = stubs.proto.ClaimRequest(claimant_id=ANN, queues=["a"], duration_ms=60_000)
+    task = legacy.Claim(request, timeout=PATIENCE_SECONDS).task
+    assert (task.value, task.version, task.claimant_id) == (value, 1, ANN)
+    assert task.at_ms - task.modified_ms == 60_000
+    change = {"old_id": {"id": task.id, "version": 1}, "new_data": {"queue": "a", "value": value}}
+    [changed] = legacy.Modify(stubs.proto.ModifyRequest(claimant_id=ANN, changes=[change])).changed
+    assert (changed.value, changed.version, changed.claimant_id) == (value, 2, NIL)
+    assert legacy.Tasks(stubs.proto.TasksRequest(queue="a")).tasks[0] == changed
+    gone = stubs.proto.ModifyRequest(claimant_id=ANN, deletes=[{"id": task.id, "version": 2}])
+    legacy.Modify(gone)
+    assert work.queues() == {}
+    error = refused(grpc.StatusCode.NOT_FOUND, lambda: legacy.Modify(gone))
+    told, fault = details(error, stubs, stubs.proto.ModifyDep)
+    kinds = stubs.proto.ActionType
+    assert (told.type, fault.type) == (kinds.Value("DETAIL"), kinds.Value("DELETE"))
+    assert (fault.id.id, fault.id.version) == (task.id, 2)
+
+
+def test_a_task_of_newer_callers_is_read_as_json(
+    legacy: Any, stubs: Stubs, work: WorkQueue
+) -> None:
+    large = 2**70
+    work.modify(Insert(queue="a", value={"n": large}), Insert(queue="b", value=None))
+    work.modify(work.tasks("a")[0].renew(60), claimant="a caller of today")
+    [task] = legacy.Tasks(stubs.proto.TasksRequest(queue="a")).tasks
+    assert task.value == f'{{"n":{large}}}'.encode()
+    assert str(UUID(task.id)) == task.id
+    assert UUID(task.claimant_id) != UUID(NIL)
+    [empty] = legacy.Tasks(stubs.proto.TasksRequest(queue="b")).tasks
+    assert empty.value == b""
+
+
+def test_uuids_are_one_name_however_they_are_written(
+    legacy: Any, stubs: Stubs, work: WorkQueue
+) -> None:
+    name = str(uuid4())
+    assert insert(legacy, stubs, id=name.upper()).id == name
+    claim(legacy, stubs, claimant=ANN.upper())
+    assert work.tasks("a")[0].claimant == ANN
+    refused(grpc.StatusCode.NOT_FOUND, lambda: insert(legacy, stubs, id=name))
+
+
+def test_other_names_are_refused(legacy: Any, stubs: Stubs, work: WorkQueue) -> None:
+    api, invalid = stubs.proto, grpc.StatusCode.INVALID_ARGUMENT
+    task = {"queue": "a"}
+    for request in (
+        api.ModifyRequest(claimant_id="ann", inserts=[task]),
+        api.ModifyRequest(inserts=[task]),
+        api.ModifyRequest(claimant_id=ANN, inserts=[{**task, "id": "one"}]),
+        api.ModifyRequest(claimant_id=ANN, inserts=[task], deletes=[{"id": "one"}]),
+        api.ModifyRequest(claimant_id=ANN, inserts=[task], depends=[{}]),
+    ):
+        refused(invalid, lambda request=request: legacy.Modify(request))  # type: ignore[misc]
+    refused(invalid, lambda: claim(legacy, stubs, claimant="ann"))
+    refused(invalid, lambda: claim(legacy, stubs, claimant=""))
+    refused(invalid, lambda: legacy.Tasks(api.TasksRequest(task_id=["one"])))
+    assert work.queues() == {}
+
+
+def test_what_another_claimant_holds_is_at_fault(legacy: Any, stubs: Stubs) -> None:
+    insert(legacy, stubs)
+    task = claim(legacy, stubs)
+    request = stubs.proto.ModifyRequest(claimant_id=BOB, deletes=[{"id": task.id, "version": 1}])
+    error = refused(grpc.StatusCode.NOT_FOUND, lambda: legacy.Modify(request))
+    assert [item.type for item in details(error, stubs, stubs.proto.ModifyDep)][1:] == [
+        stubs.proto.ActionType.Value("CLAIM")
+    ]
+
+
+def test_the_rest_is_served_too(legacy: Any, stubs: Stubs) -> None:
+    insert(legacy, stubs, value=RAW)
+    claim(legacy, stubs)
+    [answer] = legacy.StreamTasks(stubs.proto.TasksRequest(queue="a"))
+    assert answer.tasks[0].value == RAW
+    expected = stubs.proto.QueueStats(name="a", num_tasks=1, num_claimed=1, max_claims=1)
+    for call in (legacy.Queues, legacy.QueueStats):
+        assert list(call(stubs.proto.QueuesRequest()).queues) == [expected]
+    assert legacy.Time(stubs.proto.TimeRequest()).time_ms > 0
+
+
+def test_it_has_no_docs(legacy: Any, stubs: Stubs, channel: grpc.Channel) -> None:
+    call: Any = channel.unary_unary("/proto.EntroQ/Docs")
+    refused(grpc.StatusCode.UNIMPLEMENTED, lambda: call(b""))

@@ -1,0 +1,149 @@
+"""Callers that go while their claim waits: nothing stays claimed for them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.contract.service.grpc.conftest import Serve
+from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, refused
+from work_queue.face.claiming import Claiming
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+
+CLAIM = "/api.EntroQ/Claim"
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it does not come to hold"
+        time.sleep(0.01)
+
+
+def waiting(work: WorkQueue) -> int:
+    """How many claims wait."""
+    room: Any = work._backend._room  # type: ignore[attr-defined]
+    return sum(len(waiters) for waiters in room._waiters.values())
+
+
+def is_untouched(work: WorkQueue, queue: str = "a") -> None:
+    """The one task of a queue has never been claimed, and can be."""
+    [task] = work.tasks(queue)
+    assert (task.claims, task.claimant) == (0, "")
+    assert work.claim(queue, timeout_seconds=PATIENCE_SECONDS).claims == 1
+
+
+def test_scenario_88_a_cancelled_claim_takes_nothing(
+    entroq: Any, stubs: Stubs, work: WorkQueue
+) -> None:
+    call = entroq.Claim.future(stubs.api.ClaimRequest(claimant_id="ann", queues=["a"]))
+    until(lambda: waiting(work) == 1)
+    call.cancel()
+    until(lambda: waiting(work) == 0)
+    work.insert("a")
+    is_untouched(work)
+
+
+def test_a_claim_whose_time_is_over_takes_nothing(
+    entroq: Any, stubs: Stubs, work: WorkQueue
+) -> None:
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: entroq.Claim(request, timeout=0.1))
+    until(lambda: waiting(work) == 0)
+    work.insert("a")
+    is_untouched(work)
+
+
+def _claim(port: int, request: bytes) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_unary(CLAIM)
+        call(request)
+
+
+def test_scenario_88_a_killed_caller_takes_nothing(
+    served: Served, stubs: Stubs, work: WorkQueue
+) -> None:
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"]).SerializeToString()
+    spawn = multiprocessing.get_context("spawn")
+    caller = spawn.Process(target=_claim, args=(served.port, request))
+    caller.start()
+    until(lambda: waiting(work) == 1)
+    assert caller.pid is not None
+    os.kill(caller.pid, signal.SIGKILL)
+    caller.join(PATIENCE_SECONDS)
+    until(lambda: waiting(work) == 0)
+    work.insert("a")
+    is_untouched(work)
+
+
+def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
+    entroq: Any, stubs: Stubs, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed, answers = threading.Event(), threading.Event()
+    claim = Claiming.claim_many_async
+
+    async def slowly(self: Claiming, *queues: str, **options: Any) -> list[Task]:
+        tasks = await claim(self, *queues, **options)
+        claimed.set()
+        # It blocks the loop, so that nothing tells the call that it was cancelled.
+        answers.wait(PATIENCE_SECONDS)
+        return tasks
+
+    monkeypatch.setattr(Claiming, "claim_many_async", slowly)
+    work.insert("a", "mine")
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"], duration_ms=3_600_000)
+    for call in (entroq.TryClaim, entroq.Claim):
+        claimed.clear()
+        answers.clear()
+        calling = call.future(request)
+        assert claimed.wait(PATIENCE_SECONDS)
+        calling.cancel()
+        time.sleep(0.2)  # the cancellation travels; the server's loop can't tell of it
+        answers.set()
+        until(lambda: work.queue_stats("a")[0].available == 1)
+        [task] = work.tasks("a")
+        assert (task.claimant, task.value) == ("", "mine")
+
+
+def test_a_stop_ends_claims_that_wait_and_leaves_no_lease(
+    serve: Serve, stubs: Stubs, work: WorkQueue
+) -> None:
+    served = serve()
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
+    with served.channel() as channel:
+        calls = [stubs.api_stub(channel).Claim.future(request) for _ in range(5)]
+        until(lambda: waiting(work) == 5)
+        served.stop()
+        for call in calls:
+            error: Any = call.exception(PATIENCE_SECONDS)
+            assert error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+    assert waiting(work) == 0
+    work.insert("a")
+    is_untouched(work)
+
+
+def test_tasks_that_arrive_during_a_stop_go_to_somebody_or_stay(
+    serve: Serve, stubs: Stubs, work: WorkQueue
+) -> None:
+    served = serve()
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"], duration_ms=3_600_000)
+    with served.channel() as channel:
+        calls = [stubs.api_stub(channel).Claim.future(request) for _ in range(20)]
+        until(lambda: waiting(work) == 20)
+        stop = threading.Thread(target=served.stop)
+        stop.start()
+        for _ in range(20):
+            work.insert("a")
+        stop.join()
+        got = {call.result().task.id for call in calls if call.exception(PATIENCE_SECONDS) is None}
+    until(lambda: {task.id for task in work.tasks("a") if task.claimant} == got)

@@ -1,0 +1,38 @@
+"""Fixtures of the tests of services over HTTP. A test of a scenario has its number in its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import pytest
+from sqlalchemy import URL
+
+from tests.contract.service.http.running import Running
+from work_queue.work_queue import WorkQueue
+
+
+class Serve(Protocol):
+    """Starts a service of a new work queue on the test's database."""
+
+    def __call__(self, **options: Any) -> Running: ...
+
+
+@pytest.fixture
+def serve(database_url: URL) -> Iterator[Serve]:
+    with ExitStack() as made:
+
+        def start(*, poll_seconds: float | None = None, **options: Any) -> Running:
+            work = made.enter_context(WorkQueue(database_url, poll_seconds=poll_seconds))
+            running = Running(work, **options)
+            made.callback(running.close)
+            return running
+
+        yield start
+
+
+@pytest.fixture
+def service(serve: Serve) -> Running:
+    """A service without an authoriser."""
+    return serve()

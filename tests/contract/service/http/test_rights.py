@@ -1,0 +1,469 @@
+"""Who may call what: by a policy file, and as an Open Policy Agent says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from queue_core.errors import ConfigurationError
+from tests.contract.service.http.conftest import Serve
+from tests.contract.service.http.running import NEW, OLD, Json, Running, types_of
+from work_queue.service.authorisers.opa import OpenPolicyAgent
+from work_queue.service.authorisers.policy import PolicyFile
+
+ALL = ["CLAIM", "DELETE", "CHANGE", "DEPEND", "INSERT", "READ"]
+EVERYTHING = {"actions": ALL, "queue_prefixes": [""], "namespace_prefixes": [""]}
+
+
+def digest(token: str) -> str:
+    return sha256(token.encode()).hexdigest()
+
+
+def bearer(token: str, headers: dict[str, str] = NEW) -> dict[str, str]:
+    return {**headers, "authorization": f"Bearer {token}"}
+
+
+def written(path: Path, *rights: Json, **more: Any) -> Path:
+    """A policy with a caller of these rights, whose token is "ann", and one who may do all."""
+    ann = {"name": "ann", "token_sha256": [digest("ann")], "rights": rights, **more}
+    root = {
+        "name": "root",
+        "token_sha256": [digest("older"), digest("root").upper()],
+        "rights": [EVERYTHING],
+        "claimant_prefixes": [""],
+    }
+    path.write_text(json.dumps({"callers": [ann, root]}))
+    return path
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return tmp_path / "policy.json"
+
+
+@pytest.fixture
+def guarded(serve: Serve, policy: Path) -> Running:
+    """A service whose caller "ann" may do nothing yet; there is a task, a held one, and a doc."""
+    service = serve(authoriser=PolicyFile(written(policy)))
+    service.answer(
+        "/modify",
+        {
+            "claimantId": "root",
+            "inserts": [{"queue": "q/1", "id": "free"}, {"queue": "q/2", "id": "other"}],
+            "docInserts": [{"namespace": "n/1", "key": "k", "id": "doc"}],
+        },
+        headers=bearer("root"),
+    )
+    return service
+
+
+def task(id_: str = "free", queue: str = "q/1") -> Json:
+    return {"id": id_, "version": 0, "queue": queue}
+
+
+DOC = {"namespace": "n/1", "id": "doc", "version": 0}
+SET = {"namespace": "n/1", "key": "k", "version": 0}
+CLAIM = {"claimantId": "ann", "queues": ["q/1"], "durationMs": "1000"}
+SETS = {"claimant": "ann", "sets": [{"set": {"namespace": "n/1", "key": "k"}}]}
+LEASE: Json = {"byMs": 0}
+
+
+def modify(**parts: Any) -> tuple[str, Json]:
+    return "/modify", {"claimantId": "ann", **parts}
+
+
+Needed = list[tuple[str, str, str]]
+"""Actions, what they are about, and its name."""
+PARTS: list[tuple[str, Any, Json, Needed]] = [
+    ("/claim", CLAIM, {}, [("CLAIM", "queue", "q/1")]),
+    ("/claim/wait", CLAIM, {}, [("CLAIM", "queue", "q/1")]),
+    ("/docs/claim", {"claimQuery": SETS}, {}, [("CLAIM", "namespace", "n/1")]),
+    (*modify(inserts=[{"queue": "q/1"}]), {}, [("INSERT", "queue", "q/1")]),
+    (*modify(deletes=[task()]), {}, [("DELETE", "queue", "q/1")]),
+    (*modify(depends=[task()]), {}, [("DEPEND", "queue", "q/1")]),
+    (
+        *modify(changes=[{"oldId": task(), "newData": {"queue": "q/1"}}]),
+        {},
+        [("CHANGE", "queue", "q/1")],
+    ),
+    (
+        *modify(changes=[{"oldId": task(), "newData": {"queue": "q/3"}}]),
+        {},
+        [("CHANGE", "queue", "q/1"), ("INSERT", "queue", "q/3")],
+    ),
+    (
+        *modify(changes=[{"oldId": task(), "newData": LEASE, "mode": "CHANGE_LEASE"}]),
+        {},
+        [("CHANGE", "queue", "q/1")],
+    ),
+    (
+        *modify(docInserts=[{"namespace": "n/1", "key": "new"}]),
+        {},
+        [("INSERT", "namespace", "n/1")],
+    ),
+    (
+        *modify(docChanges=[{"oldId": DOC, "newData": {"content": 1}}]),
+        {},
+        [("CHANGE", "namespace", "n/1")],
+    ),
+    (
+        *modify(docChanges=[{"oldId": SET, "newData": LEASE, "mode": "CHANGE_LEASE"}]),
+        {},
+        [("CHANGE", "namespace", "n/1")],
+    ),
+    (*modify(docDeletes=[DOC]), {}, [("DELETE", "namespace", "n/1")]),
+    (*modify(docDepends=[DOC]), {}, [("DEPEND", "namespace", "n/1")]),
+    (*modify(docDepends=[SET]), {}, [("DEPEND", "namespace", "n/1")]),
+    ("/tasks", None, {"queue": "q/1"}, [("READ", "queue", "q/1")]),
+    (
+        "/tasks",
+        None,
+        {"taskId": ["free", "other"]},
+        [("READ", "queue", "q/1"), ("READ", "queue", "q/2")],
+    ),
+    ("/docs", None, {"query.namespace": "n/1"}, [("READ", "namespace", "n/1")]),
+    ("/queues", None, {"matchExact": "q/1"}, [("READ", "queue", "q/1")]),
+    ("/queues/stats", None, {"matchPrefix": "q/"}, [("READ", "queue prefix", "q/")]),
+    ("/queues", None, {}, [("READ", "queue prefix", "")]),
+    ("/namespaces/stats", None, {"matchExact": "n/1"}, [("READ", "namespace", "n/1")]),
+    ("/namespaces/stats", None, {}, [("READ", "namespace prefix", "")]),
+]
+
+
+def right(action: str, kind: str, name: str) -> Json:
+    about, _, prefix = kind.partition(" ")
+    return {"actions": [action], f"{about}_prefixes" if prefix else f"{about}s": [name]}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_every_call_needs_its_right(
+    guarded: Running, policy: Path, part: tuple[str, Any, Json, Needed]
+) -> None:
+    path, body, query, needed = part
+    before = state(guarded)
+    refusal = guarded.refusal(403, path, body, headers=bearer("ann"), **query)
+    assert refusal["code"] == 7
+    told = [f"{action} of {kind} {name!r}" for action, kind, name in needed]
+    assert [detail["msg"] for detail in refusal["details"]] == told
+    for detail, (action, kind, name) in zip(refusal["details"], needed, strict=True):
+        assert detail["actions"] == [action]
+        assert detail["prefix" if "prefix" in kind else "exact"] == name
+    for missing in needed:
+        rights = [right(*one) for one in needed if one != missing]
+        rights += [{**EVERYTHING, "actions": [one for one in ALL if one != missing[0]]}]
+        written(policy, *rights)
+        guarded.refusal(403, path, body, headers=bearer("ann"), **query)
+    assert state(guarded) == before
+    written(policy, *(right(*one) for one in needed))
+    guarded.answer(path, body, headers=bearer("ann"), **query)
+
+
+def state(service: Running) -> Any:
+    tasks = service.work.tasks("q/1") + service.work.tasks("q/2")
+    return tasks, service.work.docs("n/1"), service.work.queues()
+
+
+def test_who_matches_a_task_depends_on_it(guarded: Running, policy: Path) -> None:
+    guarded.work.modify(guarded.work.tasks(ids=["free"])[0].renew(60), claimant="ann")
+    query = {**SETS, "taskToMatch": {"id": "free", "version": 1, "queue": "q/1"}}
+    written(policy, right("CLAIM", "namespace", "n/1"))
+    body = {"claimQuery": query}
+    refusal = guarded.refusal(403, "/docs/claim", body, headers=bearer("ann"))
+    assert refusal["details"][0]["msg"] == "DEPEND of queue 'q/1'"
+    written(policy, right("CLAIM", "namespace", "n/1"), right("DEPEND", "queue", "q/1"))
+    guarded.answer("/docs/claim", body, headers=bearer("ann"))
+
+
+@pytest.mark.parametrize("claimant", ["bob", "ann2", ""])
+def test_who_acts_as_somebody_else_needs_a_right(
+    guarded: Running, policy: Path, claimant: str
+) -> None:
+    written(policy, EVERYTHING)
+    for path, body in (
+        ("/claim", {**CLAIM, "claimantId": claimant}),
+        ("/modify", {"claimantId": claimant, "deletes": [task()]}),
+        ("/docs/claim", {"claimQuery": {**SETS, "claimant": claimant}}),
+    ):
+        guarded.refusal(403, path, body, headers=bearer("ann"))
+
+
+def test_a_caller_acts_as_its_own_name_and_as_those_it_was_given(
+    guarded: Running, policy: Path
+) -> None:
+    written(policy, EVERYTHING, claimants=["bob"], claimant_prefixes=["team/"])
+    for claimant in ("ann", "ann#worker-7", "bob", "team/x"):
+        body = {"claimantId": claimant, "inserts": [{"queue": "q/1"}]}
+        guarded.answer("/modify", body, headers=bearer("ann"))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        NEW,
+        OLD,
+        bearer("nobody"),
+        bearer(digest("ann")),
+        {**NEW, "authorization": "ann"},
+        {**NEW, "authorization": "Basic ann"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/time", "/queues", "/claim"])
+def test_callers_who_are_not_known_are_refused(
+    guarded: Running, path: str, headers: dict[str, str]
+) -> None:
+    body = CLAIM if path == "/claim" else None
+    response = guarded.call(path, body, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.json()["code"] == 16
+
+
+def test_a_caller_without_rights_may_ask_for_the_time(guarded: Running) -> None:
+    guarded.answer("/time", headers=bearer("ann"))
+
+
+def test_metrics_are_for_who_may_read_all_queues_and_health_for_all(guarded: Running) -> None:
+    assert guarded.client.get(f"{guarded.url}/metrics").status_code == 401
+    for token, status in (("ann", 403), ("root", 200)):
+        response = guarded.client.get(f"{guarded.url}/metrics", headers=bearer(token))
+        assert response.status_code == status
+    assert guarded.client.get(f"{guarded.url}/health").status_code == 200
+
+
+def test_every_token_of_a_caller_is_good(guarded: Running) -> None:
+    guarded.answer("/queues", headers=bearer("older"))
+    guarded.answer("/queues", headers=bearer("root"))
+
+
+@pytest.mark.parametrize("part", ["deletes", "depends", "changes"])
+def test_old_callers_that_name_no_queue_need_the_right_for_the_tasks_own(
+    guarded: Running, policy: Path, part: str
+) -> None:
+    named = {"id": "free", "version": 0}
+    item = {"oldId": named, "newData": {}} if part == "changes" else named
+    body = {"claimantId": "ann", part: [item]}
+    headers = bearer("ann", OLD)
+    written(policy, {**EVERYTHING, "queue_prefixes": ["q/2"]})
+    refusal = guarded.refusal(403, "/modify", body, headers=headers)
+    assert [detail["exact"] for detail in refusal["details"]] == ["q/1"]
+    written(policy, {**EVERYTHING, "queue_prefixes": ["q/1"]})
+    guarded.answer("/modify", body, headers=headers)
+
+
+def test_a_task_that_moves_after_its_queue_was_looked_up_is_at_fault(
+    guarded: Running, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(policy, {**EVERYTHING, "queue_prefixes": ["q/1"]})
+    modify_async = guarded.work.modify_async
+
+    async def moved_before(*actions: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        # It comes back to its version, and to another queue.
+        guarded.work.modify(guarded.work.tasks(ids=["free"])[0].delete())
+        guarded.work.insert("q/2", id="free")
+        return await modify_async(*actions, **options)
+
+    monkeypatch.setattr(guarded.work, "modify_async", moved_before)
+    body = {"claimantId": "ann", "deletes": [{"id": "free", "version": 0}]}
+    refusal = guarded.refusal(404, "/modify", body, headers=bearer("ann", OLD))
+    assert refusal["details"][1]["id"] == {"id": "free", "version": 0, "queue": ""}
+    assert len(guarded.work.tasks("q/2")) == 2
+
+
+def test_an_unknown_task_is_a_fault_and_no_lack_of_rights(guarded: Running, policy: Path) -> None:
+    written(policy, {**EVERYTHING, "queue_prefixes": ["q/1"]})
+    body = {"claimantId": "ann", "deletes": [{"id": "nothing", "version": 0}]}
+    refusal = guarded.refusal(404, "/modify", body, headers=bearer("ann", OLD))
+    assert types_of(refusal) == ["DELETE"]
+    assert refusal["details"][1]["id"] == {"id": "nothing", "version": 0, "queue": ""}
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def test_a_policy_in_toml(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        f"""
+        [[callers]]
+        name = "ann"
+        token_sha256 = ["{digest("ann")}"]
+
+        [[callers.rights]]
+        actions = ["INSERT", "READ"]
+        queues = ["a"]
+        """
+    )
+    service = serve(authoriser=PolicyFile(path))
+    body = {"claimantId": "ann", "inserts": [{"queue": "a"}]}
+    service.answer("/modify", body, headers=bearer("ann"))
+
+
+def test_a_policy_that_can_t_be_read_any_more_keeps_the_last_rights(
+    guarded: Running, policy: Path
+) -> None:
+    written(policy, EVERYTHING)
+    guarded.answer("/queues", headers=bearer("ann"))
+    policy.write_text("{")
+    guarded.answer("/queues", headers=bearer("ann"))
+    policy.unlink()
+    guarded.answer("/queues", headers=bearer("ann"))
+    written(policy)
+    guarded.refusal(403, "/queues", headers=bearer("ann"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "{}",
+        '{"callers": [{}]}',
+        '{"callers": [{"name": "ann", "token": "secret"}]}',
+        '{"callers": [{"name": "ann", "token_sha256": ["secret"]}]}',
+        '{"callers": [{"name": "ann", "rights": [{"actions": ["ALL"]}]}]}',
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"policy\.json"):
+        PolicyFile(path)
+
+
+def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file"):
+        PolicyFile(tmp_path / "policy.toml")
+
+
+# -- an agent -------------------------------------------------------------------------------------
+
+
+class Agent:
+    """A policy agent that keeps what it was asked, and answers what it was told."""
+
+    def __init__(self) -> None:
+        self.asked = list[Json]()
+        self.path = ""
+        self.status, self.body = 200, b'{"result": {"allow": true}}'
+
+
+@contextmanager
+def agent_at(agent: Agent) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            agent.path = self.path
+            agent.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(agent.status)
+            self.send_header("content-length", str(len(agent.body)))
+            self.end_headers()
+            self.wfile.write(agent.body)
+
+        def log_message(self, *arguments: object) -> None:
+            del arguments
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent()
+
+
+@pytest.fixture
+def asking(serve: Serve, agent: Agent) -> Iterator[Running]:
+    with agent_at(agent) as url:
+        yield serve(authoriser=OpenPolicyAgent(url + "/", timeout_seconds=5))
+
+
+MOVE: Json = {
+    "claimantId": "ann#1",
+    "changes": [
+        {"oldId": {"id": "x", "version": 0, "queue": "a"}, "newData": {"queue": "b"}},
+    ],
+    "depends": [{"id": "y", "version": 0, "queue": "a"}],
+    "docDeletes": [{"namespace": "n", "id": "x"}],
+}
+
+
+def test_an_agent_is_asked_for_all_that_a_call_needs(asking: Running, agent: Agent) -> None:
+    asking.refusal(409, "/modify", MOVE, headers=bearer("secret"))
+    asking.answer("/queues", matchPrefix="a/", headers=bearer("secret"))
+    assert agent.path == "/v1/data/entroq/authz"
+    authz = {"type": "Bearer", "credentials": "secret"}
+    assert agent.asked == [
+        {
+            "input": {
+                "authz": authz,
+                "claimant_id": "ann#1",
+                "queues": [
+                    {"exact": "a", "actions": ["CHANGE", "READ"]},
+                    {"exact": "b", "actions": ["INSERT"]},
+                ],
+                "namespaces": [{"exact": "n", "actions": ["DELETE"]}],
+            }
+        },
+        {
+            "input": {
+                "authz": authz,
+                "claimant_id": "",
+                "queues": [{"prefix": "a/", "actions": ["READ"]}],
+                "namespaces": [],
+            }
+        },
+    ]
+
+
+def test_what_an_agent_denies_is_told(asking: Running, agent: Agent) -> None:
+    result = {
+        "allow": False,
+        "failed": [{"exact": "b", "actions": ["INSERT"]}],
+        "failed_namespaces": [],
+        "errors": ["User: ann"],
+    }
+    agent.body = json.dumps({"result": result}).encode()
+    refusal = asking.refusal(403, "/modify", MOVE, headers=bearer("secret"))
+    assert [detail["msg"] for detail in refusal["details"]] == ["INSERT of queue 'b'"]
+    assert "User: ann" in refusal["message"]
+    assert "secret" not in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, b""),
+        (200, b""),
+        (200, b"{}"),
+        (200, b'{"result": {}}'),
+        (200, b'{"result": {"allow": "yes"}}'),
+        (200, b"[]"),
+    ],
+)
+def test_what_an_agent_does_not_clearly_allow_is_denied(
+    asking: Running, agent: Agent, status: int, body: bytes
+) -> None:
+    agent.status, agent.body = status, body
+    asking.refusal(403, "/queues", headers=bearer("secret"))
+
+
+def test_callers_without_a_token_are_not_known_to_an_agent(asking: Running, agent: Agent) -> None:
+    asking.refusal(401, "/queues")
+    assert agent.asked == []
+
+
+def test_an_agent_that_does_not_answer_denies(serve: Serve) -> None:
+    service = serve(authoriser=OpenPolicyAgent("http://127.0.0.1:9", timeout_seconds=0.5))
+    refusal = service.refusal(403, "/queues", headers=bearer("secret"))
+    assert "no answer" in refusal["message"]

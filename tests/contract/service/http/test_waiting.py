@@ -1,0 +1,224 @@
+"""Claims that wait over HTTP, callers that vanish, and services that stop.
+
+Polls are an hour: where nothing else wakes a claim, the test fails by its bound.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+
+import httpx
+import msgspec
+import pytest
+
+from tests import requirements as needs
+from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.service.http.conftest import Serve
+from tests.contract.service.http.running import NEW, Json, Running, task_id
+from work_queue.task import Task
+
+HOUR = 3600.0
+WAIT = "/claim/wait"
+
+
+@pytest.fixture
+def service(serve: Serve) -> Running:
+    return serve(poll_seconds=HOUR)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(12) as made:
+        yield made
+
+
+def body(*queues: str, claimant: str = "me") -> Json:
+    return {
+        "claimantId": claimant,
+        "queues": list(queues),
+        "durationMs": "60000",
+        "pollMs": "60000",
+    }
+
+
+def waits(
+    pool: ThreadPoolExecutor, service: Running, *queues: str, of: Running | None = None
+) -> Future[httpx.Response]:
+    """A claim that waits, and has looked."""
+    running = of or service
+    before = running.waiting
+    claim = pool.submit(running.call, WAIT, body(*queues))
+    eventually(lambda: running.waiting > before)
+    return claim
+
+
+def vanishing(service: Running, *queues: str) -> socket.socket:
+    """A caller with a claim that waits, which knows nothing but its socket."""
+    before = service.waiting
+    sent = msgspec.json.encode(body(*queues))
+    host, port = service.url.removeprefix("http://").split(":")
+    caller = socket.create_connection((host, int(port)))
+    caller.sendall(
+        b"POST /api/v0/claim/wait HTTP/1.1\r\nhost: service\r\nentroq-protocol: 2\r\n"
+        b"content-length: %d\r\n\r\n%s" % (len(sent), sent)
+    )
+    eventually(lambda: service.waiting > before)
+    return caller
+
+
+def test_scenario_11_an_insert_wakes_a_claim(service: Running, pool: ThreadPoolExecutor) -> None:
+    claim = waits(pool, service, "a", "b")
+    [task] = service.modify(inserts=[{"queue": "b", "value": 1}])["inserted"]
+    found = claim.result(3).json()["task"]
+    assert (found["id"], found["value"], found["version"]) == (task["id"], 1, 1)
+
+
+def test_scenario_86_an_arrival_wakes_a_claim(service: Running, pool: ThreadPoolExecutor) -> None:
+    claim = waits(pool, service, "a")
+    service.modify(inserts=[{"queue": "a", "byMs": 300}])
+    assert claim.result(3).json()["task"]["claims"] == 1
+
+
+def test_scenario_42_each_insert_wakes_one_claim(
+    service: Running, pool: ThreadPoolExecutor
+) -> None:
+    claims = [waits(pool, service, "a") for _ in range(10)]
+    service.modify(inserts=[{"queue": "a"}] * 10)
+    tasks = [claim.result(10).json()["task"] for claim in claims]
+    assert len({task["id"] for task in tasks}) == 10
+    assert {task["claims"] for task in tasks} == {1}
+
+
+def test_scenario_88_who_vanishes_while_waiting_gets_nothing(service: Running) -> None:
+    vanishing(service, "a").close()
+    eventually(lambda: not service.waiting)
+    service.modify(inserts=[{"queue": "a"}])
+    task = service.claim("a")
+    assert task is not None
+    assert task["claims"] == 1
+
+
+def test_scenario_88_who_is_reset_while_waiting_gets_nothing(service: Running) -> None:
+    caller = vanishing(service, "a")
+    # A reset instead of an orderly end.
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    caller.close()
+    eventually(lambda: not service.waiting)
+    service.modify(inserts=[{"queue": "a"}])
+    [task] = service.answer("/tasks", queue="a")["tasks"]
+    assert task["claims"] == 0
+
+
+def slow_takes(service: Running, monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
+    """Claims take their task, set the first event, and go on with the second."""
+    claims = service.work._backend._claims  # type: ignore[attr-defined]
+    take, taken, go_on = claims.take, Event(), Event()
+
+    def slowly(request: object) -> list[Task]:
+        found: list[Task] = take(request)
+        if found:
+            taken.set()
+            go_on.wait(BOUND_SECONDS)
+        return found
+
+    monkeypatch.setattr(claims, "take", slowly)
+    return taken, go_on
+
+
+def test_scenario_88_what_was_taken_for_who_vanished_is_given_back(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, go_on = slow_takes(service, monkeypatch)
+    caller = vanishing(service, "a")
+    task = service.work.insert("a")
+    assert taken.wait(BOUND_SECONDS)
+    caller.close()
+    eventually(lambda: not service.waiting and not service.calls._claiming)
+    go_on.set()
+    [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
+    assert (free.id, free.claimant) == (task.id, "")
+
+
+def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
+    service: Running, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, go_on = slow_takes(service, monkeypatch)
+    claim = waits(pool, service, "a")
+    service.work.insert("a")
+    assert taken.wait(BOUND_SECONDS)
+    stop = pool.submit(service.stop)
+    assert claim.result(BOUND_SECONDS).status_code == 503
+    pool.submit(service.work.close)
+    go_on.set()
+    stop.result(BOUND_SECONDS)
+    [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
+    assert free.claimant == ""
+
+
+def test_a_client_that_gives_up_gets_nothing(service: Running, pool: ThreadPoolExecutor) -> None:
+    with pytest.raises(httpx.ReadTimeout), httpx.Client(timeout=0.3) as client:
+        client.post(f"{service.url}/api/v0{WAIT}", json=body("a"), headers=NEW)
+    eventually(lambda: not service.waiting)
+    service.modify(inserts=[{"queue": "a"}])
+    assert service.answer("/tasks", queue="a")["tasks"][0]["claims"] == 0
+
+
+def test_a_service_that_stops_ends_claims_and_holds_nothing(
+    service: Running, pool: ThreadPoolExecutor
+) -> None:
+    claims = [waits(pool, service, "a") for _ in range(5)]
+    service.stop()
+    for claim in claims:
+        response = claim.result(3)
+        assert response.status_code == 503
+        assert response.json()["code"] == 14
+    service.work.insert("a")
+    [task] = service.work.tasks("a")
+    assert task.claims == 0
+    with pytest.raises(httpx.ConnectError):
+        service.call("/time")
+
+
+def test_scenario_89_a_service_that_starts_again_has_all_there_was(serve: Serve) -> None:
+    first = serve()
+    first.modify(inserts=[{"queue": "a", "value": 1}, {"queue": "a", "value": 2}])
+    held = first.claim("a")
+    assert held is not None
+    tasks = first.answer("/tasks", queue="a")
+    queues = first.answer("/queues/stats")
+    first.stop()
+    second = serve()
+    assert second.answer("/tasks", queue="a") == tasks
+    assert second.answer("/queues/stats") == queues
+    second.modify(deletes=[task_id(held)])
+
+
+@needs.heard_commits
+def test_two_services_on_one_database_wake_each_other(
+    serve: Serve, pool: ThreadPoolExecutor
+) -> None:
+    first, second = serve(poll_seconds=HOUR), serve(poll_seconds=HOUR)
+    claim = waits(pool, first, "a")
+    [task] = second.modify(inserts=[{"queue": "a"}])["inserted"]
+    assert claim.result(5).json()["task"]["id"] == task["id"]
+
+
+def test_two_services_on_one_database_share_tasks(serve: Serve, pool: ThreadPoolExecutor) -> None:
+    services = [serve(), serve()]
+    services[0].modify(inserts=[{"queue": "a"}] * 40)
+
+    def drain(service: Running) -> list[str]:
+        found = list[str]()
+        while (task := service.claim("a")) is not None:
+            service.modify(deletes=[task_id(task)])
+            found.append(task["id"])
+        return found
+
+    done = [drained.result(60) for drained in [pool.submit(drain, one) for one in services * 2]]
+    ids = [id_ for one in done for id_ in one]
+    assert len(ids) == len(set(ids)) == 40
+    for service in services:
+        assert service.answer("/queues")["queues"] == []

@@ -1,0 +1,1 @@
+"""A work queue at a service's address."""

@@ -1,0 +1,107 @@
+"""An event loop in a thread of its own, on which all calls of all threads and loops run.
+
+So one set of connections serves them all, a wait needs no thread, and any wait can be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from queue_core.runtime.lock import Lock
+
+T = TypeVar("T")
+
+
+class Background:
+    """Begins with its first call, and anew in a child process of a fork."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs."""
+        with self._lock:
+            if self._loop is None or not self.is_running:
+                loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=_turn, args=(loop,), name="work_queue-client", daemon=True
+                ).start()
+                self._loop, self._pid = loop, os.getpid()
+            return self._loop
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the loop runs, in this process."""
+        return self._loop is not None and self._pid == os.getpid()
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run it, and wait in this thread."""
+        future = asyncio.run_coroutine_threadsafe(call, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # a signal has ended the wait: nobody wants the result
+            raise
+
+    async def run_async(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run it, and await it. A cancellation waits until the call has ended, too."""
+        loop, running = self.loop, _Running(call)
+        loop.call_soon_threadsafe(running.begin, loop)
+        waiting = asyncio.wrap_future(running.ended)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if not waiting.done():
+                loop.call_soon_threadsafe(running.cancel)
+                await asyncio.wait({waiting})
+            if not waiting.cancelled():
+                waiting.exception()  # seen
+            raise
+
+    def stop(self) -> None:
+        """End the loop, if it runs here, when its calls have ended."""
+        with self._lock:
+            if self._loop is not None and self.is_running:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+
+
+class _Running:
+    """A coroutine on another loop, and its end."""
+
+    def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
+        self._call = call
+        self._task: asyncio.Task[Any] | None = None
+        self.ended = Future[Any]()
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._call)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.ended.cancel()
+        elif (error := task.exception()) is not None:
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(task.result())
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

@@ -1,0 +1,92 @@
+"""Calls over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from queue_core.errors import ConfigurationError, PayloadTooLargeError
+from work_queue.remote.address import Address
+from work_queue.remote.transport import LostError, StrangeError, UnsentError
+from work_queue.wire.calls import method_of
+
+UNSENT = ("failed to connect to all addresses", "DNS resolution failed")
+"""How gRPC begins to say that it has no connection. All else it says of calls that were lost."""
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+class GrpcTransport:
+    """See `Transport`."""
+
+    def __init__(self, address: Address) -> None:
+        # The channel of threads: those of event loops disturb one another if a process has several.
+        if address.encrypts:
+            self._channel = grpc.secure_channel(address.authority, _tls(address), OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(address.authority, OPTIONS)
+        self._metadata = (
+            () if address.token is None else (("authorization", f"Bearer {address.token}"),)
+        )
+
+    async def call(self, name: str, request: bytes, timeout_seconds: float) -> bytes:
+        """See `Transport.call`."""
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        method: Any = self._channel.unary_unary(method_of(name))
+        call = method.future(request, timeout=timeout_seconds, metadata=self._metadata)
+        call.add_done_callback(lambda _call: loop.call_soon_threadsafe(_set, ended))
+        try:
+            await ended
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if call.code() is grpc.StatusCode.OK:
+            answer: bytes = call.result()
+            return answer
+        raise _error(call)
+
+    async def close(self) -> None:
+        """See `Transport.close`."""
+        self._channel.close()
+
+
+def _set(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _error(call: Any) -> Exception:
+    details = call.details() or call.code().name
+    if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return PayloadTooLargeError(
+            f"the service takes no request of this size: {details}. Nothing was written. Send "
+            "less at once."
+        )
+    if call.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return StrangeError(details)
+    return UnsentError(details) if details.startswith(UNSENT) else LostError(details)
+
+
+def _tls(address: Address) -> grpc.ChannelCredentials:
+    tls = address.tls
+    return grpc.ssl_channel_credentials(
+        _read(tls.ca_file), _read(tls.key_file), _read(tls.certificate_file)
+    )
+
+
+def _read(path: str | Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"tls: a file can't be used: {error}", key="tls") from error

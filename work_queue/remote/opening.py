@@ -1,0 +1,36 @@
+"""Opening a work queue at a service's address."""
+
+from __future__ import annotations
+
+from queue_core.errors import ConfigurationError
+from queue_core.runtime.arguments import is_number, not_allowed
+from work_queue.remote.address import Address
+from work_queue.remote.remote_backend import RemoteBackend
+from work_queue.remote.transport import Transport
+
+
+def open_remote(address: Address, *, max_value_bytes: int) -> RemoteBackend:
+    """Open it, and see that it answers.
+
+    Raises ConfigurationError, and DatabaseUnreachableError if it does not answer.
+    """
+    if not is_number(max_value_bytes) or max_value_bytes < 1:
+        raise not_allowed("max_value_bytes", max_value_bytes, "1 or more")
+    return RemoteBackend(address, _connect, max_value_bytes=max_value_bytes)
+
+
+def _connect(address: Address) -> Transport:
+    # Loaded here: the base install has neither httpx nor grpcio.
+    try:
+        if address.scheme.startswith("grpc"):
+            from work_queue.remote.grpc_transport import GrpcTransport
+
+            return GrpcTransport(address)
+        from work_queue.remote.http_transport import HttpTransport
+
+        return HttpTransport(address)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{address.scheme}:// needs {error.name}. Install it: pip install 'stickybus[client]'.",
+            key="database",
+        ) from error

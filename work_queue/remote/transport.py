@@ -1,0 +1,32 @@
+"""What carries calls to a service."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class UnsentError(Exception):
+    """The service can't be reached. The call was not sent."""
+
+
+class LostError(Exception):
+    """The call may have been sent, and there is no answer."""
+
+
+class StrangeError(Exception):
+    """Something else than a work queue's service has answered."""
+
+
+class Transport(Protocol):
+    """Used on one event loop."""
+
+    async def call(self, name: str, request: bytes, timeout_seconds: float) -> bytes:
+        """Send a request, and await the answer. If it is cancelled, its connection is closed.
+
+        Raises UnsentError, LostError and StrangeError.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...

@@ -1,0 +1,85 @@
+"""What callers of a service need rights for, and the errors of those who have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queue_core.errors import StickybusError
+
+SHOWN = 5
+"""Needs that a message names; the error has them all."""
+
+
+class Right(StrEnum):
+    """What a caller may do with a queue, a namespace of docs, or a claimant's name."""
+
+    CLAIM = "CLAIM"
+    """Claim tasks, or doc sets."""
+    DELETE = "DELETE"
+    CHANGE = "CHANGE"
+    """Change or renew what is there; who moves a task needs INSERT in the new queue, too."""
+    DEPEND = "DEPEND"
+    """Depend on a version."""
+    INSERT = "INSERT"
+    READ = "READ"
+    """Read what is there, or count it."""
+    ACT = "ACT"
+    """Claim and modify under a claimant's name."""
+
+
+class Kind(StrEnum):
+    """What a right is about."""
+
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
+    CLAIMANT = "claimant"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One right that a call needs.
+
+    Attributes:
+        right: The right.
+        kind: What it is about.
+        name: Its name; or the beginning of all names that the call is about.
+        prefix: Whether it is such a beginning. An empty one: all names.
+    """
+
+    right: Right
+    kind: Kind
+    name: str
+    prefix: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.right} of {self.kind}{' prefix' * self.prefix} {self.name!r}"
+
+
+class UnauthenticatedError(StickybusError):
+    """The service does not know who calls. Nothing was read or written."""
+
+
+class PermissionDeniedError(StickybusError):
+    """The caller may not do what it wants. Nothing was read or written.
+
+    `needs` holds all rights that it lacks.
+    """
+
+    needs: tuple[Need, ...] = ()
+
+    def __init__(self, message: str, needs: Iterable[Need] = ()) -> None:
+        super().__init__(message, needs=tuple(needs))
+
+
+def denial(who: str, missing: Iterable[Need]) -> PermissionDeniedError:
+    """The error of a caller without these rights."""
+    found = tuple(missing)
+    told = ", ".join(str(need) for need in found[:SHOWN])
+    more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return PermissionDeniedError(
+        f"{who} lacks rights: {told}{more}. Nothing was read or written. Ask whoever keeps the "
+        "service's policy.",
+        found,
+    )

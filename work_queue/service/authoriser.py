@@ -1,0 +1,31 @@
+"""What decides whether a caller may do what it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from work_queue.rights import Need
+from work_queue.service.caller import Caller
+
+
+class Authoriser(Protocol):
+    """Where there is none, everybody may do everything."""
+
+    async def allow(self, caller: Caller, needs: Sequence[Need]) -> None:
+        """Return if the caller is known, and has all of these rights.
+
+        Args:
+            caller: Who calls.
+            needs: The rights; none for calls that anybody may do who is known.
+
+        Raises:
+            UnauthenticatedError: It is not known.
+            PermissionDeniedError: It lacks rights, which the error names; or nobody answers who
+                knows.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of what is open."""
+        ...

@@ -1,0 +1,1 @@
+"""The wire of HTTP and JSON."""

@@ -1,0 +1,1 @@
+"""The service's end of the wire that the clients of this library speak."""

@@ -1,0 +1,144 @@
+"""The answers of the wire's calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from queue_core.errors import DatabaseUnreachableError, LifecycleError, StickybusError
+from work_queue.document import DocSet
+from work_queue.modified import Modified
+from work_queue.requests import DocClaimRequest
+from work_queue.service.caller import Caller
+from work_queue.service.calls import Calls
+from work_queue.task import Task
+from work_queue.wire import calls as wire
+
+LATE_SECONDS = 60.0
+"""For how long the end of a claim is remembered that is still to arrive."""
+MOST_LEFT = 100_000
+"""Ends that are remembered."""
+LONGEST_CLAIM_SECONDS = 60.0
+"""How long one call may wait; a client that waits longer calls again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call has come to.
+
+    Attributes:
+        body: Its bytes.
+        error: The error, if it was refused.
+        undo: What is to be done if nobody reads the answer to a claim.
+    """
+
+    body: bytes
+    error: StickybusError | None = None
+    undo: Callable[[], Awaitable[object]] | None = None
+
+
+class Answers:
+    """Takes the bytes of a request, and gives those of an answer; for any transport."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._waiting = dict[str, asyncio.Task[Any]]()
+        """Claims that wait, by ticket."""
+        self._left = set[str]()
+        """Tickets of claims that nobody wants any more, even if they are still to arrive."""
+        self._methods: dict[str, tuple[wire.Call[Any, Any], Callable[..., Awaitable[Any]]]] = {
+            call.name: (call, method)
+            for call, method in (
+                (wire.CLAIM, self._claim),
+                (wire.LEAVE, self._leave),
+                (wire.CLAIM_DOCS, self._claim_docs),
+                (wire.MODIFY, self._modify),
+                (wire.TASKS, calls.tasks),
+                (wire.DOCS, calls.docs),
+                (wire.QUEUE_STATS, calls.queue_stats),
+                (wire.NAMESPACE_STATS, calls.namespace_stats),
+                (wire.TIME, self._time),
+            )
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all calls."""
+        return tuple(self._methods)
+
+    async def answer(self, name: str, caller: Caller, request: bytes) -> Answer:
+        """Do one call. If it is cancelled, nothing stays claimed.
+
+        Raises what is no error of this library: nobody outside shall read it.
+        """
+        call, method = self._methods[name]
+        try:
+            asked = call.asked(request)
+            result = await method(caller, asked)
+            undo = self._release(caller, asked, result) if call is wire.CLAIM else None
+            return Answer(call.answer(result), undo=undo)
+        except LifecycleError as error:
+            stops = DatabaseUnreachableError(
+                f"{name}: the service stops: {error} Call again when it is back."
+            )
+            return Answer(wire.refuse(stops), stops)
+        except StickybusError as error:
+            return Answer(wire.refuse(error), error)
+
+    async def _claim(self, caller: Caller, claim: wire.Claim) -> list[Task]:
+        """Claim in this very task, which `_leave` cancels: between two, what it takes gets lost."""
+        task = asyncio.current_task()
+        if task is None or claim.ticket in self._left:
+            return []
+        self._waiting[claim.ticket] = task
+        request = claim.request
+        try:
+            return await self._calls.claim(
+                caller,
+                request.queues,
+                claimant=request.claimant,
+                lease_seconds=request.lease_seconds,
+                timeout_seconds=min(claim.timeout_seconds, LONGEST_CLAIM_SECONDS),
+                limit=request.limit,
+            )
+        except asyncio.CancelledError:
+            if claim.ticket in self._left and task.uncancel() == 0:
+                return []
+            raise
+        finally:
+            self._waiting.pop(claim.ticket, None)
+
+    def _release(
+        self, caller: Caller, claim: wire.Claim, taken: Sequence[Task]
+    ) -> Callable[[], Awaitable[object]] | None:
+        if not taken:
+            return None
+        actions = [task.release() for task in taken]
+        return lambda: self._calls.modify(caller, actions, claimant=claim.request.claimant)
+
+    async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
+        """End a claim. Who knows its ticket may do so: nobody can guess it."""
+        if len(self._left) < MOST_LEFT:
+            self._left.add(leave.ticket)
+            loop = asyncio.get_running_loop()
+            loop.call_later(LATE_SECONDS, self._left.discard, leave.ticket)
+            if (task := self._waiting.pop(leave.ticket, None)) is not None:
+                task.cancel()
+        return leave.ticket in self._left
+
+    async def _claim_docs(self, caller: Caller, request: DocClaimRequest) -> list[DocSet]:
+        return await self._calls.claim_docs(
+            caller,
+            request.claims,
+            claimant=request.claimant,
+            lease_seconds=None if request.until else request.lease_seconds,
+            until=request.until,
+        )
+
+    async def _modify(self, caller: Caller, modify: wire.Modify) -> Modified:
+        return await self._calls.modify(caller, modify.actions, claimant=modify.claimant)
+
+    async def _time(self, caller: Caller, _time: wire.Time) -> Any:
+        return await self._calls.time(caller)

@@ -1,0 +1,1 @@
+"""Work queues over gRPC."""

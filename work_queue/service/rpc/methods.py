@@ -1,0 +1,95 @@
+"""What each method of EntroQ's service does, for one generation of its callers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from work_queue.document import DocClaim
+from work_queue.modified import Modified
+from work_queue.service.caller import Caller
+from work_queue.service.calls import Calls
+from work_queue.service.protocol import Rules
+from work_queue.service.rpc import answers, requests
+from work_queue.service.rpc.generations import Generation
+from work_queue.task import Task
+
+Answer: TypeAlias = Callable[[Caller, Any, Rules], Awaitable[Any]]
+
+
+class Methods:
+    """Takes messages, and returns messages."""
+
+    def __init__(self, calls: Calls, generation: Generation) -> None:
+        self._calls = calls
+        self._generation = generation
+        self.answers: dict[str, Answer] = {
+            "Modify": self._modify,
+            "Tasks": self._tasks,
+            "Queues": self._queues,
+            "QueueStats": self._queues,
+            "Time": self._time,
+            "Docs": self._docs,
+            "ClaimDocs": self._claim_docs,
+            "NamespaceStats": self._namespaces,
+        }
+        """The methods that return their one answer, by name."""
+
+    async def claim(self, caller: Caller, request: Any, rules: Rules, *, waits: bool) -> list[Task]:
+        """Claim a task: the only one, or none."""
+        return await self._calls.claim(
+            caller,
+            request.queues,
+            claimant=self._generation.name(request.claimant_id),
+            lease_seconds=rules.lease_seconds(request.duration_ms),
+            timeout_seconds=None if waits else 0,
+        )
+
+    async def read(self, caller: Caller, request: Any) -> list[Task]:
+        """Read tasks."""
+        return await self._calls.tasks(caller, requests.task_query(request, self._generation))
+
+    async def _modify(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        if requests.is_dated(request):
+            rules = replace(rules, now=await self._calls.time(caller))
+        actions = requests.actions(request, self._generation, rules)
+        modified = Modified()
+        if actions or rules.protocol != 1:
+            claimant = self._generation.name(request.claimant_id)
+            modified = await self._calls.modify(caller, actions, claimant=claimant)
+        return answers.modified(modified, self._generation)
+
+    async def _tasks(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        del rules
+        return answers.tasks(await self.read(caller, request), self._generation)
+
+    async def _queues(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        del rules
+        query = requests.name_query(request)
+        return answers.queues(await self._calls.queue_stats(caller, query), self._generation)
+
+    async def _time(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        del request, rules
+        return answers.time(await self._calls.time(caller), self._generation)
+
+    async def _docs(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        del rules
+        query = requests.doc_query(request.query)
+        return answers.docs(await self._calls.docs(caller, query), "DocsResponse")
+
+    async def _claim_docs(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        claim = request.claim_query
+        [claimed] = await self._calls.claim_docs(
+            caller,
+            [DocClaim(claim.namespace, claim.key)],
+            claimant=claim.claimant,
+            lease_seconds=rules.lease_seconds(claim.duration_ms),
+            until=None,
+        )
+        return answers.docs(claimed.docs, "ClaimDocsResponse")
+
+    async def _namespaces(self, caller: Caller, request: Any, rules: Rules) -> Any:
+        del rules
+        query = requests.name_query(request)
+        return answers.namespaces(await self._calls.namespace_stats(caller, query))
