@@ -17,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from devtools.programs import ServerError, is_done_without
 from devtools.servers import database_servers
 from stickybus import Mode
-from tests.chaos import report
+from tests.chaos import report, tasks
 from tests.chaos.run import run
 from tests.chaos.scenarios import DATABASES, SCENARIOS, Scenario, Sizes
 from tests.chaos.soak import soak
@@ -131,6 +131,46 @@ def run_soak(
         _write(output, "soak", text)
         report.soak_plot(soaked, output / "soak.png")
     if not soaked.good:
+        raise typer.Exit(1)
+
+
+@app.command("tasks")
+def run_tasks(
+    *,
+    database: Annotated[
+        list[str] | None, typer.Option(help=f"Only on this one: {', '.join(DATABASES)}.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the tasks.")] = False,
+    seed: Seed = None,
+) -> None:
+    """Finish tasks of a work queue while members are killed, servers stop and COMMITs are cut.
+
+    Exit code 1 if a task is lost, or is finished twice, or a counter is wrong.
+    """
+    console, good = Console(stderr=True), True
+    places = database or [name for name in DATABASES if not is_done_without(name)]
+    wanted = [name for name in places if name != "sqlite"]
+    first = _seed(seed)
+    with _progress(console) as progress, database_servers(which=wanted) as servers:
+        for number, name in enumerate(places):
+            task = progress.add_task(name)
+            result = tasks.run(
+                Target(name, None if name == "sqlite" else servers.server(name)),
+                tasks=500 if quick else 5_000,
+                faults=10 if quick else 100,
+                seed=first + number,
+                say=lambda what, task=task, name=name: progress.update(  # type: ignore[misc]
+                    task, description=f"{name}: {what}"
+                ),
+            )
+            progress.remove_task(task)
+            told = ", ".join(f"{count} x {kind}" for kind, count in result.faults.items())
+            console.print(
+                f"{name}: {result.tasks} tasks, {told}: {'; '.join(result.problems) or 'good'} "
+                f"({result.seconds:.0f} s, seed {first + number})"
+            )
+            good &= result.good
+    if not good:
         raise typer.Exit(1)
 
 
