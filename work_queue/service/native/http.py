@@ -10,11 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from queue_core.errors import DatabaseUnreachableError, PayloadTooLargeError, StickybusError
+from queue_core.runtime.log import get_logger
 from work_queue.faults import DependencyError
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
 from work_queue.service.http.exchange import CallerGoneError, body_of, caller_of, while_there
 from work_queue.service.native.answers import Answer, Answers, nothing
 from work_queue.wire.calls import CONTENT_TYPE, PATH, refuse
+
+log = get_logger(__name__)
 
 GONE_STATUS = 499
 """Of answers that nobody reads."""
@@ -45,6 +48,10 @@ def routes(answers: Answers, *, max_request_bytes: int) -> list[Route]:
             return _response(Answer(refuse(refused), refused))
         except (ClientDisconnect, CallerGoneError):
             return Response(status_code=GONE_STATUS)
+        except Exception:
+            # Not passed on: the server would cut a connection on which the client calls again.
+            log.exception("call_failed", method=name)
+            return Response(status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
 
     return [Route(f"{PATH}/{name}", endpoint, methods=["POST"]) for name in answers.names]
 
