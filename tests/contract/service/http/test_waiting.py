@@ -71,6 +71,7 @@ def vanishing(service: Running, *queues: str) -> socket.socket:
 
 def test_scenario_11_an_insert_wakes_a_claim(service: Running, pool: ThreadPoolExecutor) -> None:
     claim = waits(pool, service, "a", "b")
+    assert "stickybus_work_claims_waiting 1.0" in httpx.get(f"{service.url}/metrics").text
     [task] = service.modify(inserts=[{"queue": "b", "value": 1}])["inserted"]
     found = claim.result(3).json()["task"]
     assert (found["id"], found["value"], found["version"]) == (task["id"], 1, 1)
