@@ -13,10 +13,12 @@ from typing import Any
 import grpc
 import pytest
 
+from devtools.proxy import Proxy
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, refused
 from work_queue.face.claiming import Claiming
 from work_queue.requests import ClaimRequest
+from work_queue.service.rpc import listener
 from work_queue.task import Task
 from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
@@ -86,6 +88,24 @@ def test_scenario_88_a_killed_caller_takes_nothing(
     until(lambda: waiting(work) == 0)
     work.insert("a")
     is_untouched(work)
+
+
+def test_a_caller_whose_network_is_gone_is_missed(
+    serve: Serve, stubs: Stubs, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KEEPALIVE_SECONDS", "KEEPALIVE_ANSWER_SECONDS"):
+        monkeypatch.setattr(listener, name, 1)
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
+    with Proxy("127.0.0.1", serve().port) as network:
+        address = f"127.0.0.1:{network.port}"
+        with grpc.insecure_channel(address) as channel:
+            call = stubs.api_stub(channel).Claim.future(request)
+            until(lambda: waiting(work) == 1)
+            network.swallow()
+            until(lambda: waiting(work) == 0)
+            work.insert("a")
+            is_untouched(work)
+            call.cancel()
 
 
 def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
