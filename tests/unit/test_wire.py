@@ -307,6 +307,15 @@ def test_what_is_no_answer_is_told_apart(data: bytes) -> None:
         wire.TASKS.answered(data)
 
 
+def test_an_answer_may_say_more_than_its_reader_knows() -> None:
+    stats = WorkStats("a", 1, 0, 1, 0, 0)
+    body = wire.QUEUE_STATS.answer([stats]).replace(b'"queue"', b'"new":{"more":1},"queue"')
+    assert wire.QUEUE_STATS.answered(body) == [stats]
+    body = wire.refuse(CommitUnknownError("?")).replace(b'"kind"', b'"new":1,"kind"')
+    with pytest.raises(CommitUnknownError):
+        wire.TIME.answered(body)
+
+
 def test_a_commit_that_is_unknown_is_so_at_the_client() -> None:
     with pytest.raises(CommitUnknownError):
         wire.MODIFY.answered(wire.refuse(CommitUnknownError("COMMIT gave no answer")))

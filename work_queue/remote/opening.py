@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from queue_core.errors import ConfigurationError
 from queue_core.runtime.arguments import is_number, not_allowed
+from work_queue.backend import Backend
 from work_queue.remote.address import Address
-from work_queue.remote.remote_backend import RemoteBackend
 from work_queue.remote.transport import Transport
 
 
-def open_remote(address: Address, *, max_value_bytes: int) -> RemoteBackend:
+def open_remote(address: Address, *, max_value_bytes: int) -> Backend:
     """Open it, and see that it answers.
 
     Raises ConfigurationError, and DatabaseUnreachableError if it does not answer.
     """
     if not is_number(max_value_bytes) or max_value_bytes < 1:
         raise not_allowed("max_value_bytes", max_value_bytes, "1 or more")
+    # Loaded here: whoever has a database needs no wire.
+    from work_queue.remote.remote_backend import RemoteBackend
+
     return RemoteBackend(address, _connect, max_value_bytes=max_value_bytes)
 
 

@@ -54,9 +54,10 @@ class RemoteBackend:
         self._transports = dict[asyncio.AbstractEventLoop, Transport]()
         """One for this process, and those from before a fork: what ends them would be sent."""
         self._claiming = set[asyncio.Task[Any]]()
-        self._closed = False
+        self._closed = self._opened = False
         try:
             self.time()
+            self._opened = True
         except BaseException:
             self.close()
             raise
@@ -212,7 +213,7 @@ class RemoteBackend:
         except LostError as error:
             raise self._lost(call, str(error)) from error
         except StrangeError as error:
-            raise self._strange(call, error) from error
+            raise self._strange(call, str(error)) from error
         except asyncio.CancelledError:
             if self._closed and call is not wire.CLAIM:
                 raise self._lost(call, "the work queue was closed") from None
@@ -222,7 +223,9 @@ class RemoteBackend:
         try:
             return call.answered(data)
         except ValueError as error:
-            raise self._strange(call, error) from error
+            if self._opened:
+                raise self._lost(call, f"what it says can't be read: {error}") from error
+            raise self._strange(call, str(error)) from error
 
     def _carrier(self) -> Transport:
         """The connections of this process."""
@@ -242,12 +245,12 @@ class RemoteBackend:
             url=url,
         )
 
-    def _strange(self, call: wire.Call[Any, Any], error: Exception) -> ConfigurationError:
-        return ConfigurationError(
-            f"{call.name}: what answers at {self._address} is no work queue service of this "
-            f"version: {error}. Look at the address.",
-            key="database",
-        )
+    def _strange(self, call: wire.Call[Any, Any], why: str) -> StickybusError:
+        url = str(self._address)
+        said = f"{call.name}: what answers at {url} is no work queue service: {why}."
+        if self._opened:  # it was one before: something on the way answers for it
+            return DatabaseUnreachableError(f"{said} Nothing was done.", url=url)
+        return ConfigurationError(f"{said} Look at the address.", key="database")
 
 
 def _no(connection: Any) -> None:

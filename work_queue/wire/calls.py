@@ -81,7 +81,7 @@ class _Answered(Struct, omit_defaults=True, frozen=True):
     error: Raw = Raw()
 
 
-_FAILURE = msgspec.json.Decoder(mirrored(Failure))
+_FAILURE = msgspec.json.Decoder(mirrored(Failure, strict=False))
 
 
 class Call(Generic[Request, Result]):
@@ -98,7 +98,7 @@ class Call(Generic[Request, Result]):
         self.name = name
         self.writes = writes
         self._request = msgspec.json.Decoder(mirrored(request))
-        self._result = msgspec.json.Decoder(mirrored(result))
+        self._result = msgspec.json.Decoder(mirrored(result, strict=False))
 
     def ask(self, request: Request, cap_bytes: int) -> bytes:
         """A request's bytes. Raises PayloadError for a value that can't be stored."""

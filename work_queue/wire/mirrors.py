@@ -1,7 +1,8 @@
 """The plain values of calls as typed structures of the wire, field by field.
 
 A mirror has the fields of its dataclass. One of any type is a task's value or a doc's content. The
-kinds that stand for one another carry their name.
+kinds that stand for one another carry their name. A strict one refuses fields that it does not
+know: what a request says must be done, or be refused; an answer may say more than its reader knows.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ def from_wire(value: Any) -> Any:
 
 
 @cache
-def mirror(kind: Any) -> type[Struct]:
+def mirror(kind: Any, *, strict: bool = True) -> type[Struct]:
     """The structure for values of a dataclass."""
     hints = get_type_hints(kind)
     made = defstruct(
         kind.__name__,
-        [_field(one, hints[one.name]) for one in dataclasses.fields(kind)],
+        [_field(one, mirrored(hints[one.name], strict=strict)) for one in dataclasses.fields(kind)],
         tag=kind.__name__ if kind in NAMED else None,
         kw_only=True,
         omit_defaults=True,
-        forbid_unknown_fields=True,
+        forbid_unknown_fields=strict,
         frozen=True,
     )
     _KINDS[made] = kind
@@ -79,13 +80,13 @@ def mirror(kind: Any) -> type[Struct]:
 _KINDS = dict[type, Any]()
 
 
-def mirrored(hint: Any) -> Any:
+def mirrored(hint: Any, *, strict: bool = True) -> Any:
     """The type on the wire for what is annotated so."""
     if hint is Any:
         return Content
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return mirror(hint)
-    origin, inner = get_origin(hint), tuple(mirrored(one) for one in get_args(hint))
+        return mirror(hint, strict=strict)
+    origin, inner = get_origin(hint), tuple(mirrored(one, strict=strict) for one in get_args(hint))
     if origin in {tuple, list}:
         return origin[inner]
     if origin in {Union, UnionType}:
@@ -93,13 +94,12 @@ def mirrored(hint: Any) -> Any:
     return hint
 
 
-def _field(given: dataclasses.Field[Any], hint: Any) -> Any:
-    wire = mirrored(hint)
+def _field(given: dataclasses.Field[Any], wire: Any) -> Any:
     if given.default_factory is not dataclasses.MISSING:
         return given.name, wire, field(default_factory=given.default_factory)
     if given.default is dataclasses.MISSING:
         return given.name, wire
-    if hint is Any:
+    if wire is Content:
         return given.name, wire, field(default_factory=Content)
     return given.name, wire, given.default
 

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.contract.service.certificates import Certificates
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.calls import Calls
 from work_queue.service.http.server import HttpListener
@@ -81,9 +81,9 @@ class Services:
             )
         )
 
-    def encrypted(self, kind: str, work: WorkQueue, files: Path) -> str:
+    def encrypted(self, kind: str, work: WorkQueue, signed: Certificates) -> str:
         """Serve a work queue with certificates, to clients that have one; returns its address."""
-        tls = Tls(files / "server.pem", files / "server.key", files / "ca.pem")
+        tls = Tls(*signed.of("server"), signed.authority)
         calls = Calls(work)
         if kind == "grpc":
             return self._listens(

@@ -27,6 +27,7 @@ from queue_core.opening import create_schema
 from queue_core.runtime.manual_clock import ManualClock
 from sql.statements.work.tasks import WorkTasks
 from tests import requirements as needs
+from tests.contract.work_queue.services import Services
 from work_queue.faults import DependencyError, Fault, FaultKind, refusal
 from work_queue.modification import Change, Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
@@ -81,11 +82,17 @@ class WorkMachine(RuleBasedStateMachine):
         self.clock = ManualClock()
         path = Path(self.folder.name) / "model.db"
         shutil.copy(template(), path)
-        self.work = WorkQueue(f"sqlite:///{path}", clock=self.clock)
+        self.stored = WorkQueue(f"sqlite:///{path}", clock=self.clock)
+        self.work = self.reached(self.stored)
         self.known = dict[str, Known]()
+
+    def reached(self, stored: WorkQueue) -> WorkQueue:
+        """What calls it."""
+        return stored
 
     def teardown(self) -> None:
         self.work.close()
+        self.stored.close()
         self.folder.cleanup()
 
     # -- what happens -----------------------------------------------------------------------------
@@ -261,6 +268,15 @@ def run(examples: int, *phases: Phase, machine: type[RuleBasedStateMachine] = Wo
 @needs.any_database
 def test_it_does_what_the_model_does(database_name: str) -> None:
     run(15, Phase.generate, Phase.shrink)
+
+
+@pytest.mark.parametrize("place", ["http", "grpc"], indirect=True)
+def test_it_does_so_over_a_wire(place: str, services: Services) -> None:
+    class ServedMachine(WorkMachine):
+        def reached(self, stored: WorkQueue) -> WorkQueue:
+            return WorkQueue(getattr(services, place)(stored))
+
+    run(5, Phase.generate, machine=ServedMachine)
 
 
 # -- bugs that are planted ------------------------------------------------------------------------

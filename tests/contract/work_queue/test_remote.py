@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from queue_core.errors import (
 )
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.service.certificates import Certificates
 from tests.contract.work_queue.conftest import MakeWork, address_of, backend_of
 from tests.contract.work_queue.services import Services
 from tests.contract.work_queue.test_waiting import waiting
@@ -46,6 +48,7 @@ import os, sys
 from stickybus import WorkQueue
 
 work = WorkQueue(sys.argv[1], claimant="ann")
+print("opened", flush=True)
 """
 
 
@@ -55,11 +58,14 @@ def work(make_work: MakeWork) -> WorkQueue:
 
 
 def run_program(work: WorkQueue, database_url: URL, lines: str) -> subprocess.Popen[str]:
-    """Start a process that has opened the same service as `work`."""
+    """Start a process that has opened the same service as `work`, and goes on with these lines."""
     program = [sys.executable, "-c", PROGRAM + lines, address_of(work, database_url)]
     # The tests' own processes don't let gRPC survive a fork, which a program of a user does.
     as_users = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
-    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=as_users)
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=as_users)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "opened\n"
+    return process
 
 
 # -- lost and unreachable -------------------------------------------------------------------------
@@ -108,6 +114,21 @@ def test_a_connection_that_is_cut_loses_what_was_sent(place: str, services: Serv
 def test_what_is_no_service_is_told(place: str, services: Services) -> None:
     with pytest.raises(ConfigurationError, match="no work queue service"):
         WorkQueue(services.nothing(place))
+
+
+def test_what_is_no_service_for_a_while_ends_no_worker(
+    work: WorkQueue, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"work_queue.remote.{place}_transport")
+    transport = getattr(module, f"{place.title()}Transport")
+    call = transport.call
+
+    async def misled(self: Any, _name: str, *arguments: Any) -> Any:
+        return await call(self, "nothing", *arguments)
+
+    monkeypatch.setattr(transport, "call", misled)
+    with pytest.raises(DatabaseUnreachableError, match="Nothing was done"):
+        work.insert("a")
 
 
 def test_a_service_that_stops_ends_no_worker(
@@ -241,20 +262,14 @@ def test_a_token_tells_who_calls(
 def test_certificates_tell_who_serves_and_who_calls(
     place: str, services: Services, database_url: URL, tmp_path: Path
 ) -> None:
-    from tests.contract.work_queue.certificates import make_certificates
-
-    files = make_certificates(tmp_path)
+    signed = Certificates(tmp_path)
+    certificate, key = signed.of("client")
     with WorkQueue(database_url) as served:
-        address = services.encrypted(place, served, files)
-        trusting = Tls(ca_file=files / "ca.pem")
-        for tls in (None, trusting):
+        address = services.encrypted(place, served, signed)
+        for tls in (None, Tls(ca_file=signed.authority)):
             with pytest.raises(DatabaseUnreachableError):
                 WorkQueue(address, tls=tls)
-        own = Tls(
-            ca_file=files / "ca.pem",
-            certificate_file=files / "client.pem",
-            key_file=files / "client.key",
-        )
+        own = Tls(ca_file=signed.authority, certificate_file=certificate, key_file=key)
         with WorkQueue(address, tls=own) as work:
             assert work.insert("a").queue == "a"
         with pytest.raises(ConfigurationError, match="can't be used"):
