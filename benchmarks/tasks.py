@@ -156,7 +156,7 @@ def _row(task_id: str, due: datetime) -> dict[str, Any]:
 def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """How long a claim takes for one of 20 clients, whatever is in the queue."""
     claims = sizes.entries(4_000, CLIENTS * 5)
-    large = sizes.standing(1_000_000, claims + LOAD_BATCH)
+    large = sizes.standing(1_000_000, claims + 2 * LOAD_BATCH)
     works = {
         f"of {LOAD_BATCH + claims:,} tasks": partial(_latencies, target, claims),
         f"of {large:,} tasks": partial(_latencies, target, claims, standing=large),
@@ -164,18 +164,16 @@ def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     }
     found = alternating(max(1, sizes.rounds // 2), works)
     settings = {"clients": CLIENTS, "rate": CLIENTS * RATE, "claims": claims}
-    p99 = list[float]()
+    p99 = dict[str, float]()
     for metric, rounds in found.items():
         for name, share in (("p50", 0.5), ("p99", 0.99)):
-            value = statistics.median(percentile(one, share) * 1e3 for one in rounds)
-            yield Measurement(
-                "tasks", target.name, f"claim, {metric}, {name}", value, "ms", settings
-            )
-            if name == "p99":
-                p99.append(value)
-    for metric, value in zip(list(works)[1:], p99[1:], strict=True):
-        what = f"claim p99 {metric}, to {next(iter(works))}"
-        yield Measurement("tasks", target.name, what, value / p99[0], "x", settings)
+            p99[metric] = statistics.median(percentile(one, share) * 1e3 for one in rounds)
+            what = f"claim, {metric}, {name}"
+            yield Measurement("tasks", target.name, what, p99[metric], "ms", settings)
+    few, *others = works
+    for metric in others:
+        what = f"claim p99 {metric}, to {few}"
+        yield Measurement("tasks", target.name, what, p99[metric] / p99[few], "x", settings)
 
 
 def _latencies(target: Target, claims: int, *, standing: int = 0, future: int = 0) -> list[float]:

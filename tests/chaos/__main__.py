@@ -17,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from devtools.programs import ServerError, is_done_without
 from devtools.servers import database_servers
 from stickybus import Mode
-from tests.chaos import report
+from tests.chaos import report, tasks
 from tests.chaos.run import run
 from tests.chaos.scenarios import DATABASES, SCENARIOS, Scenario, Sizes
 from tests.chaos.soak import soak
@@ -59,7 +59,7 @@ def run_scenarios(
         list[Mode] | None, typer.Option(help="In this mode instead of the scenario's own.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A short form of each, in one mode.")
+        bool, typer.Option("--quick", help="A short form of each, on one database, in one mode.")
     ] = False,
     seed: Seed = None,
     side_by_side: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 4,
@@ -83,9 +83,8 @@ def run_scenarios(
     plan = [
         _Planned(SCENARIOS[name], place, one, first + number)
         for number, name in enumerate(scenario or SCENARIOS)
-        for turn, place in enumerate(places)
-        if place in SCENARIOS[name].databases
-        for one in mode or _modes(SCENARIOS[name], turn if quick else None)
+        for place in _databases(SCENARIOS[name], places, first + number if quick else None)
+        for one in mode or _modes(SCENARIOS[name], first + number if quick else None)
     ]
     if output is None and not (quick or scenario or database or mode):
         output = RESULTS
@@ -135,12 +134,58 @@ def run_soak(
         raise typer.Exit(1)
 
 
+@app.command("tasks")
+def run_tasks(
+    *,
+    database: Annotated[
+        list[str] | None, typer.Option(help=f"Only on this one: {', '.join(DATABASES)}.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the tasks.")] = False,
+    seed: Seed = None,
+) -> None:
+    """Finish tasks of a work queue while members are killed, servers stop and COMMITs are cut.
+
+    Exit code 1 if a task is lost, or is finished twice, or a counter is wrong.
+    """
+    console, good = Console(stderr=True), True
+    places = database or [name for name in DATABASES if not is_done_without(name)]
+    wanted = [name for name in places if name != "sqlite"]
+    first = _seed(seed)
+    with _progress(console) as progress, database_servers(which=wanted) as servers:
+        for number, name in enumerate(places):
+            task = progress.add_task(name)
+            result = tasks.run(
+                Target(name, None if name == "sqlite" else servers.server(name)),
+                tasks=500 if quick else 5_000,
+                faults=10 if quick else 100,
+                seed=first + number,
+                say=lambda what, task=task, name=name: progress.update(  # type: ignore[misc]
+                    task, description=f"{name}: {what}"
+                ),
+            )
+            progress.remove_task(task)
+            told = ", ".join(f"{count} x {kind}" for kind, count in result.faults.items())
+            console.print(
+                f"{name}: {result.tasks} tasks, {told}: {'; '.join(result.problems) or 'good'} "
+                f"({result.seconds:.0f} s, seed {first + number})"
+            )
+            good &= result.good
+    if not good:
+        raise typer.Exit(1)
+
+
 def _seed(given: int | None) -> int:
     return random.SystemRandom().randrange(1_000_000) if given is None else given
 
 
+def _databases(scenario: Scenario, places: Sequence[str], turn: int | None) -> Sequence[str]:
+    """Those of `places` where it applies, or one of them: in each turn another."""
+    found = [place for place in places if place in scenario.databases]
+    return [found[turn % len(found)]] if turn is not None and found else found
+
+
 def _modes(scenario: Scenario, turn: int | None) -> Sequence[Mode]:
-    """All its modes, or one of them: on each database another."""
+    """All its modes, or one of them: in each turn another."""
     return scenario.modes if turn is None else [scenario.modes[turn % len(scenario.modes)]]
 
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     select,
 )
 
+from sql.statements.work.tasks import one_or_all
 from sql.tables import (
     in_schema,
     work_doc_sets,
@@ -80,7 +81,8 @@ class WorkCounts:
     def add(self, connection: Connection, table: Table, counts: Sequence[Count]) -> None:
         """Add counts to those of `table`, `queues` or `namespaces`."""
         if counts:
-            connection.execute(insert(table), [count._asdict() for count in counts])
+            added = insert(table).inline()
+            connection.execute(added, one_or_all([count._asdict() for count in counts]))
 
     def fold(self, connection: Connection, table: Table, *, now: datetime, limit: int) -> int:
         """Fold the oldest rows into one for each name and minute; returns how many were folded.

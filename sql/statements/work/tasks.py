@@ -39,6 +39,11 @@ IDS = 500
 VALUES = ("value_json", "value_bytes")
 
 
+def one_or_all(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """The parameters of a statement: drivers take longer for a list, also for one of one."""
+    return rows[0] if len(rows) == 1 else list(rows)
+
+
 class WorkTasks(HotStatements):
     """With a `schema`, they find the table whatever the session's search path is."""
 
@@ -74,7 +79,8 @@ class WorkTasks(HotStatements):
                 tasks.c.queue == bindparam("of_queue", type_=String()),
                 tasks.c.arrival_date <= bindparam("now", type_=UtcDateTime()),
             )
-            .order_by(tasks.c.queue, tasks.c.arrival_date, tasks.c.task_id)
+            # Not by the queue, too: MariaDB then finds nothing while the first row is locked.
+            .order_by(tasks.c.arrival_date, tasks.c.task_id)
             .limit(bindparam("limit", type_=Integer()))
             .with_for_update(skip_locked=True)
         )
@@ -166,7 +172,7 @@ class WorkTasks(HotStatements):
 
     def present(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
         """The tasks of these ids, without values, as a snapshot that locks nothing."""
-        return self._named(connection, select(*self.facts), ids)
+        return self._named(connection, self._facts_of_ids, ids)
 
     def lock(
         self, connection: Connection, ids: Sequence[str], *, shared: bool = False
@@ -175,22 +181,41 @@ class WorkTasks(HotStatements):
 
         Other transactions may lock them as well if it is `shared`.
         """
-        locked = select(*self.facts).order_by(self.table.c.task_id).with_for_update(read=shared)
-        return self._named(connection, locked, sorted(ids))
+        return self._named(connection, self._shared if shared else self._locked, sorted(ids))
 
     def _named(
         self, connection: Connection, statement: Select[Any], ids: Sequence[str]
     ) -> list[Row[Any]]:
-        named = bindparam("ids", expanding=True, type_=String())
-        looked_up = self._looked_up(statement.where(self.table.c.task_id.in_(named)))
         found = list[Row[Any]]()
         for start in range(0, len(ids), IDS):
-            found += connection.execute(looked_up, {"ids": ids[start : start + IDS]})
+            found += connection.execute(statement, {"ids": ids[start : start + IDS]})
         return found
+
+    # Each is made once: that takes a good part of the time of its answer.
+
+    @memoized_property
+    def _facts_of_ids(self) -> Any:
+        return self._of_ids(self.facts)
+
+    @memoized_property
+    def _all_of_ids(self) -> Any:
+        return self._of_ids(self.columns)
+
+    @memoized_property
+    def _locked(self) -> Any:
+        return self._facts_of_ids.order_by(self.table.c.task_id).with_for_update()
+
+    @memoized_property
+    def _shared(self) -> Any:
+        return self._facts_of_ids.order_by(self.table.c.task_id).with_for_update(read=True)
+
+    def _of_ids(self, columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
+        named = bindparam("ids", expanding=True, type_=String())
+        return self._looked_up(select(*columns).where(self.table.c.task_id.in_(named)))
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert tasks whose ids are new."""
-        connection.execute(insert(self.table), list(rows))
+        connection.execute(insert(self.table).inline(), one_or_all(rows))
 
     def insert_new(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """Insert tasks one by one; returns the ids that are taken."""
@@ -213,27 +238,25 @@ class WorkTasks(HotStatements):
                 {name: bindparam(f"new_{name}", type_=self.table.c[name].type) for name in columns}
             )
         )
-        connection.execute(
-            changed,
-            [
-                {name if name == "of_task" else f"new_{name}": value for name, value in row.items()}
-                for row in rows
-            ],
-        )
+        given = [
+            {name if name == "of_task" else f"new_{name}": value for name, value in row.items()}
+            for row in rows
+        ]
+        connection.execute(changed, one_or_all(given))
 
     def delete(self, connection: Connection, ids: Sequence[str]) -> None:
         """Delete locked tasks."""
-        gone = delete(self.table).where(self.table.c.task_id == bindparam("of_task"))
-        connection.execute(gone, [{"of_task": task_id} for task_id in sorted(ids)])
+        connection.execute(self._gone, one_or_all([{"of_task": one} for one in sorted(ids)]))
+
+    @memoized_property
+    def _gone(self) -> Any:
+        return delete(self.table).where(self.table.c.task_id == bindparam("of_task"))
 
     # -- reads ------------------------------------------------------------------------------------
 
-    def _read_columns(self, *, values: bool) -> list[Any]:
-        return self.columns if values else [*self.facts, *(null().label(one) for one in VALUES)]
-
     def by_ids(self, connection: Connection, ids: Sequence[str], *, values: bool) -> list[Row[Any]]:
         """The tasks of these ids, in any order."""
-        return self._named(connection, select(*self._read_columns(values=values)), ids)
+        return self._named(connection, self._all_of_ids if values else self._facts_of_ids, ids)
 
     def of_queue(
         self,
@@ -247,7 +270,7 @@ class WorkTasks(HotStatements):
     ) -> list[Row[Any]]:
         """The tasks of a queue by arrival; those that `seen_by` may work on, if given."""
         tasks = self.table
-        found = select(*self._read_columns(values=values)).where(tasks.c.queue == queue)
+        found = select(*(self.columns if values else self.facts)).where(tasks.c.queue == queue)
         if seen_by is not None:
             found = found.where(or_(tasks.c.arrival_date <= now, tasks.c.claimant == seen_by))
         ordered = found.order_by(tasks.c.queue, tasks.c.arrival_date, tasks.c.task_id)

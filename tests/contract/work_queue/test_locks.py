@@ -104,3 +104,18 @@ def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
         with suppress(DependencyError):
             work.modify(action(task, doc), connection=connection)
         others_work(work, connection)
+
+
+@needs.many_writers
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_claim_passes_over_a_task_that_a_transaction_has_locked(
+    work: WorkQueue, caller: Engine, limit: int
+) -> None:
+    for number in range(4):
+        work.insert("a", id=f"{number}")
+    with caller.connect() as connection:
+        work.modify(Depend(TaskRef("0", 0)), Renew(TaskRef("1", 0), 0), connection=connection)
+
+        taken = work.claim_many("a", limit=limit, timeout_seconds=0)
+
+        assert [task.id for task in taken] == ["2", "3"][:limit]

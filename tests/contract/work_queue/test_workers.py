@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL, create_engine, event, select
 
 from queue_core.errors import ConfigurationError, InvalidRequestError, LifecycleError
 from queue_core.model.retry import Circuit, GiveUp, ImmediateRetries, RetryLater
+from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.transactions.test_async_twins import _connected
@@ -594,3 +595,34 @@ def test_a_coroutine_function_needs_an_asynchronous_engine(
 
     with pytest.raises(ConfigurationError, match="engine"):
         Worker(work, handle, "a", engine=create_engine(database_url))
+
+
+@needs.one_writer
+@pytest.mark.parametrize("begins", [False, True], ids=["by the driver", "at once"])
+def test_a_handler_that_reads_before_it_writes_has_its_effect_once(
+    work: WorkQueue,
+    orders: Orders,
+    database_url: URL,
+    begins: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    """A commit of others between its read and its write fails a run whose snapshot is older."""
+    engine, runs = create_engine(database_url), list[int]()
+    if begins:
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+    def handle(job: Job) -> Insert:
+        seen = list(job.connection.scalars(select(orders.table.c.number)))
+        runs.append(len(seen))
+        if len(runs) == 1:
+            work.insert("others")
+        job.connection.execute(orders.add(41))
+        return Insert(queue="done", value=len(seen))
+
+    work.insert("a")
+    Worker(work, handle, "a", engine=engine, retry=ImmediateRetries(3)).run(until_empty=True)
+    engine.dispose()
+
+    assert orders.numbers() == [41]
+    assert [task.value for task in work.tasks("done")] == [0]
+    assert work.queues() == {"done": 1, "others": 1}
+    assert len(runs) == (2 if begins else 1)
