@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import (
     DatabaseUnreachableError,
@@ -27,6 +29,7 @@ OUTCOMES: dict[type[BaseException], str] = {
     PermissionDeniedError: "denied",
     DatabaseUnreachableError: "unavailable",
     LifecycleError: "unavailable",
+    **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), "unavailable"),
     asyncio.CancelledError: "cancelled",
 }
 

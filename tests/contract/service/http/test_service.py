@@ -143,6 +143,8 @@ def test_a_database_that_does_not_answer_is_told(
     refusal = service.refusal(503, "/time")
     assert refusal["code"] == 14
     assert "secret" not in refusal["message"]
+    labels = '{method="time",outcome="unavailable"}'
+    assert metric(service, f"stickybus_work_calls_total{labels}") == 1
     assert httpx.get(f"{service.url}/health").status_code == 503
 
 
