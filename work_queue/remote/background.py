@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from queue_core.runtime.lock import Lock
 
+THREAD = "work_queue-client"
+
 T = TypeVar("T")
 
 
@@ -31,9 +33,7 @@ class Background:
         with self._lock:
             if self._loop is None or not self.is_running:
                 loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=_turn, args=(loop,), name="work_queue-client", daemon=True
-                ).start()
+                threading.Thread(target=_turn, args=(loop,), name=THREAD, daemon=True).start()
                 self._loop, self._pid = loop, os.getpid()
             return self._loop
 

@@ -66,23 +66,26 @@ class RemoteBackend:
 
     def try_claim(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim`."""
+        self._check_open()
         return self._background.run(self._claim(request, 0.0))
 
     def claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """See `Backend.claim`."""
+        self._check_open()
         return self._background.run(self._claim(request, timeout_seconds))
 
     async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim_async`."""
+        self._check_open()
         return await self._background.run_async(self._claim(request, 0.0))
 
     async def claim_async(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """See `Backend.claim_async`."""
+        self._check_open()
         return await self._background.run_async(self._claim(request, timeout_seconds))
 
     async def _claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """Claim in rounds, until there is something, or the time has passed."""
-        self._check_open()
         end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         current = asyncio.current_task()
         assert current is not None  # noqa: S101 -- coroutines run in tasks

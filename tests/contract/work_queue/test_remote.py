@@ -34,6 +34,7 @@ from tests.contract.work_queue.test_waiting import waiting
 from work_queue.document import DocClaim
 from work_queue.modification import Insert
 from work_queue.remote import remote_backend
+from work_queue.remote.background import THREAD
 from work_queue.remote.tls import Tls
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
 from work_queue.service.authorisers.policy import PolicyFile
@@ -376,6 +377,12 @@ work.close()
 def test_after_its_close_every_call_is_refused(work: WorkQueue) -> None:
     work.close()
     work.close()
-    for call in (work.time, lambda: work.insert("a"), lambda: work.claim("a")):
+    for call in (
+        work.time,
+        lambda: work.insert("a"),
+        lambda: work.claim("a"),
+        lambda: asyncio.run(work.claim_async("a")),
+    ):
         with pytest.raises(LifecycleError, match="closed"):
             call()
+    eventually(lambda: all(one.name != THREAD for one in threading.enumerate()))

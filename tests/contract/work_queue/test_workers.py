@@ -597,6 +597,7 @@ def test_a_coroutine_function_needs_an_asynchronous_engine(
         Worker(work, handle, "a", engine=create_engine(database_url))
 
 
+@pytest.mark.database_only
 @needs.one_writer
 @pytest.mark.parametrize("begins", [False, True], ids=["by the driver", "at once"])
 def test_a_handler_that_reads_before_it_writes_has_its_effect_once(
