@@ -13,6 +13,7 @@ from sqlalchemy import URL
 from stickybus.cli import clearing, main, tasks
 from tests.contract.work_queue.conftest import MakeWork, address_of
 from work_queue.modification import Insert
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
 Run = Callable[..., Any]
@@ -128,7 +129,15 @@ def test_what_is_deleted_is_shown(
 def test_a_queue_is_cleared_without_values(
     run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    batch, read = clearing._batch, list[Any]()
+
+    def seen(*arguments: Any, **options: Any) -> Any:
+        found = batch(*arguments, **options)
+        read.extend(task.value for task in found)
+        return found
+
     monkeypatch.setattr(clearing, "BATCH", 3)
+    monkeypatch.setattr(clearing, "_batch", seen)
     work.modify(*(Insert(queue="a", value=number) for number in range(8)))
     work.insert("a", delay=600)
     work.insert("other")
@@ -145,6 +154,7 @@ def test_a_queue_is_cleared_without_values(
     assert "3 tasks deleted" in run("clear", "-q", "a", "-f", "--yes")
     assert work.queues() == {"other": 1}
     assert "0 tasks would be deleted" in run("clear", "-q", "a")
+    assert read == [UNREAD] * 9
 
 
 def test_what_changes_during_a_clear_is_left_to_its_next_batch(
