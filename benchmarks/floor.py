@@ -337,7 +337,9 @@ class BareSQLite(Bare):
     mark: ClassVar = "?"
 
     def _connect(self, url: URL) -> None:
-        self._connection = sqlite3.connect(url.database or "", isolation_level=None, timeout=30.0)
+        self._connection = sqlite3.connect(
+            url.database or "", isolation_level=None, timeout=30.0, check_same_thread=False
+        )
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
 
