@@ -131,6 +131,7 @@ from work_queue.modification import (  # noqa: E402
 )
 from work_queue.modified import Modified  # noqa: E402
 from work_queue.refs import DocRef, SetRef, TaskRef  # noqa: E402
+from work_queue.remote.tls import Tls  # noqa: E402
 from work_queue.rights import (  # noqa: E402
     Need,
     PermissionDeniedError,
@@ -275,6 +276,7 @@ __all__ = [
     "SystemClock",
     "Task",
     "TaskRef",
+    "Tls",
     "UnauthenticatedError",
     "Unchanged",
     "WorkQueue",

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from operator import attrgetter
 
 from sqlalchemy.exc import DataError
 
@@ -23,7 +22,7 @@ from queue_core.claiming.hint_sender import HintSender
 from queue_core.errors import HistoryConflictError
 from queue_core.finishing.feeds import Feeds
 from queue_core.finishing.parked_log import ParkedLog
-from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
+from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes, one_each
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry
@@ -59,8 +58,6 @@ _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError
 
 Another try would meet them again.
 """
-
-_CLAIM_COUNT = attrgetter("entry.claim_count")
 
 
 class Finisher:
@@ -160,10 +157,7 @@ class Finisher:
         if not self._outcomes:
             return []
         with self._outcomes.dequeued() as taken:
-            # A handler that was cut may have come to its end since: the newest claim of an entry
-            # counts, and of its outcomes the first.
-            newest = sorted(taken, key=_CLAIM_COUNT, reverse=True)
-            batch = list({one.entry.record_id: one for one in reversed(newest)}.values())
+            batch = one_each(taken)
             if not batch:  # the other loop has them
                 return []
             written = taken.copy()

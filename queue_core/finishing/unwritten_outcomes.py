@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Finished, Outcome
@@ -16,6 +17,8 @@ BATCH_CHARACTERS = 1_000_000
 
 Escaped, they must fit a packet of MySQL (16 MB).
 """
+
+_CLAIM_COUNT = attrgetter("entry.claim_count")
 
 
 class UnwrittenOutcomes:
@@ -62,6 +65,15 @@ class UnwrittenOutcomes:
             # and not in none.
             taken.append(outcome)
             self._queue.popleft()
+
+
+def one_each(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Of each entry the outcome that counts: of its newest claim, the first.
+
+    A run that was cut may come to its end when its entry runs once more, or has.
+    """
+    newest_first = sorted(outcomes, key=_CLAIM_COUNT, reverse=True)
+    return list({one.entry.record_id: one for one in reversed(newest_first)}.values())
 
 
 def _error_length(outcome: Outcome) -> int:

@@ -18,7 +18,19 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, failed, groups, history, keys, logs, order, queues, schema, stats
+from stickybus.cli import (
+    entries,
+    failed,
+    groups,
+    history,
+    keys,
+    logs,
+    order,
+    queues,
+    schema,
+    stats,
+    tasks,
+)
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -73,6 +85,7 @@ app.command()(pause)
 app.command()(resume)
 app.command()(pauses)
 app.command()(recurring)
+app.add_typer(tasks.app, name="tasks")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

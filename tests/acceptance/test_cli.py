@@ -854,6 +854,9 @@ def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(
         *(("queues", name) for name in ("clear", "reschedule")),
         ("workers",),
         *(("history", name) for name in ("list", "truncate", "forget")),
+        *(("tasks", name) for name in ("claim", "tryclaimid", "ins", "mod", "rm")),
+        *(("tasks", name) for name in ("clear", "ts", "stats", "time", "docs", "ns")),
+        *(("tasks", name) for name in ("doc-put", "doc-rm")),
     ],
     ids=" ".join,
 )

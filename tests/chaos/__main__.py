@@ -59,7 +59,7 @@ def run_scenarios(
         list[Mode] | None, typer.Option(help="In this mode instead of the scenario's own.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A short form of each, in one mode.")
+        bool, typer.Option("--quick", help="A short form of each, on one database, in one mode.")
     ] = False,
     seed: Seed = None,
     side_by_side: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 4,
@@ -83,9 +83,8 @@ def run_scenarios(
     plan = [
         _Planned(SCENARIOS[name], place, one, first + number)
         for number, name in enumerate(scenario or SCENARIOS)
-        for turn, place in enumerate(places)
-        if place in SCENARIOS[name].databases
-        for one in mode or _modes(SCENARIOS[name], turn if quick else None)
+        for place in _databases(SCENARIOS[name], places, first + number if quick else None)
+        for one in mode or _modes(SCENARIOS[name], first + number if quick else None)
     ]
     if output is None and not (quick or scenario or database or mode):
         output = RESULTS
@@ -179,8 +178,14 @@ def _seed(given: int | None) -> int:
     return random.SystemRandom().randrange(1_000_000) if given is None else given
 
 
+def _databases(scenario: Scenario, places: Sequence[str], turn: int | None) -> Sequence[str]:
+    """Those of `places` where it applies, or one of them: in each turn another."""
+    found = [place for place in places if place in scenario.databases]
+    return [found[turn % len(found)]] if turn is not None and found else found
+
+
 def _modes(scenario: Scenario, turn: int | None) -> Sequence[Mode]:
-    """All its modes, or one of them: on each database another."""
+    """All its modes, or one of them: in each turn another."""
     return scenario.modes if turn is None else [scenario.modes[turn % len(scenario.modes)]]
 
 

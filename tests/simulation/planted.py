@@ -14,6 +14,7 @@ from unittest.mock import patch
 from sqlalchemy import Connection, bindparam, literal, update
 
 import queue_core.cluster.reaper
+import queue_core.finishing.finisher
 import queue_core.lifecycle
 import queue_core.links.dependencies
 import sql.statements.base
@@ -36,6 +37,7 @@ from queue_core.links.keys import KeyLink
 from queue_core.links.ordering import Ordering
 from queue_core.model.lanes import Lane
 from queue_core.model.limit import Limit
+from queue_core.model.outcome import Outcome
 from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from queue_core.model.transit import Transit
@@ -388,9 +390,9 @@ def hand_over_on_the_commit_event() -> list[Planting]:
     insert: Any = Store.insert
 
     def remembering(
-        self: Store, connection: Connection, rows: Sequence[dict[str, Any]]
+        self: Store, connection: Connection, rows: Sequence[dict[str, Any]], hint: Any = None
     ) -> list[int]:
-        ids = list[int](insert(self, connection, rows))
+        ids = list[int](insert(self, connection, rows, hint))
         inserted.update(zip(ids, rows, strict=True))
         return ids
 
@@ -581,6 +583,16 @@ def order_key_goes_on_at_a_failure() -> list[Planting]:
         return held
 
     return [(Wait, "__init__", begun), (Wait, "apply", applied)]
+
+
+@_bug
+def outcomes_of_all_claims() -> list[Planting]:
+    """A batch has an outcome of each claim of an entry."""
+
+    def each(outcomes: Sequence[Outcome]) -> list[Outcome]:
+        return list({one.entry.claim: one for one in reversed(outcomes)}.values())
+
+    return [(queue_core.finishing.finisher, "one_each", each)]
 
 
 @_bug

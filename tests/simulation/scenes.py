@@ -378,6 +378,23 @@ SCENES: dict[str, Scene] = {
             _finish("a1"),
         ]
     ),
+    "outcomes_of_all_claims": Scene(
+        [
+            Start("a1"),
+            _post("a1", 1, 2, fails=1, boundaries=3, link=Link.ORDER),
+            _claim("a1"),
+            _handle("a1", stops=1),
+            Pass(9.0, ("a1",)),
+            _claim("a1"),
+            _finish("a1"),
+            Pass(9.0, ("a1",)),
+            _claim("a1"),
+            _handle("a1"),
+            _handle("a1", 1),
+            _finish("a1"),
+        ],
+        _LIMITED,
+    ),
     "links_not_looked_after": Scene(
         [Start("a1"), _post("a1", 1), _post("a1", 2, link=Link.AFTER, ending=Ending.COMMIT)]
     ),

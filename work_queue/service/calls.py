@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from work_queue.service import needs
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
 from work_queue.service.metrics import Metrics
-from work_queue.service.pins import pinned
+from work_queue.service.pins import names_no_queue, pinned
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
@@ -58,16 +58,15 @@ class Calls:
         """Claim tasks, and wait for the first one; a time-out of 0: don't wait."""
         with self.metrics.call("claim"):
             await self._allow(caller, needs.of_claim(queues, claimant))
-            with self.metrics.waiting():
-                return await self._until_stop(
-                    self._work.claim_many_async(
-                        *queues,
-                        limit=limit,
-                        lease_seconds=lease_seconds,
-                        timeout_seconds=timeout_seconds,
-                        claimant=claimant,
-                    )
-                )
+            claim = self._work.claim_many_async(
+                *queues,
+                limit=limit,
+                lease_seconds=lease_seconds,
+                timeout_seconds=timeout_seconds,
+                claimant=claimant,
+            )
+            with self.metrics.waiting() if timeout_seconds != 0 else nullcontext():
+                return await self._until_stop(claim)
 
     async def give_back(self, tasks: Sequence[Task]) -> None:
         """Release tasks that were claimed for a caller whom they did not reach."""
@@ -99,6 +98,8 @@ class Calls:
         with self.metrics.call("modify"):
             if self._authoriser is None:
                 return await self._work.modify_async(*actions, claimant=claimant)
+            if names_no_queue(actions):
+                await self._allow(caller, [])  # who is not known makes nobody look
             pins = await pinned(self._work, actions)
             await self._allow(caller, needs.of_actions(pins.known, claimant))
             try:
@@ -109,8 +110,8 @@ class Calls:
     async def tasks(self, caller: Caller, query: TaskQuery) -> list[Task]:
         """Read tasks."""
         with self.metrics.call("tasks"):
-            if query.queue is not None:
-                await self._allow(caller, needs.of_tasks([query.queue]))
+            named = [] if query.queue is None else [query.queue]
+            await self._allow(caller, needs.of_tasks(named))
             found = await self._work.tasks_async(
                 query.queue,
                 ids=query.ids,

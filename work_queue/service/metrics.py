@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -61,6 +61,7 @@ class Metrics:
             registry=self.registry,
         )
         self.registry.register(_Queues(work))
+        ProcessCollector(registry=self.registry)
 
     @contextmanager
     def call(self, method: str) -> Iterator[None]:

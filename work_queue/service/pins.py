@@ -52,6 +52,11 @@ class Pinned:
         return refusal("the modification", faults)
 
 
+def names_no_queue(actions: Sequence[Action]) -> bool:
+    """Whether a queue has to be looked up."""
+    return any(_names_task(action) and not action.task.queue for action in actions)
+
+
 async def pinned(work: WorkQueue, actions: Sequence[Action]) -> Pinned:
     """Look up the queues that actions don't name."""
     named = [action.task for action in actions if _names_task(action) and not action.task.queue]

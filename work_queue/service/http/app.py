@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from work_queue.modification import Renew
 from work_queue.modified import Modified
 from work_queue.requests import DocQuery, NameQuery, TaskQuery
 from work_queue.service.calls import Calls
@@ -88,17 +87,16 @@ class Application:
         Parameters(request.query_params, ())
         message = decoded(await body_of(request, self._cap_bytes), ClaimMessage)
         whole(message.poll_ms, "pollMs")
-        caller, claimant = caller_of(request), message.claimant_id or ""
         claim = self._calls.claim(
-            caller,
+            caller_of(request),
             message.queues or [],
-            claimant=claimant,
+            claimant=message.claimant_id or "",
             lease_seconds=Rules(protocol).lease_seconds(whole(message.duration_ms, "durationMs")),
             timeout_seconds=timeout_seconds,
         )
         found = await while_there(request, claim)
         if found and await request.is_disconnected():
-            await self._calls.modify(caller, [Renew(found[0].ref, 0)], claimant=claimant)
+            await self._calls.give_back(found)
             raise CallerGoneError
         return {"task": answers.task(found[0]) if found else None}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from queue_core.errors import DatabaseUnreachableError, LifecycleError, StickybusError
@@ -24,6 +25,10 @@ LONGEST_CLAIM_SECONDS = 60.0
 """How long one call may wait; a client that waits longer calls again."""
 
 
+async def nothing() -> None:
+    """Undo what has left nothing behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a call has come to.
@@ -31,12 +36,12 @@ class Answer:
     Attributes:
         body: Its bytes.
         error: The error, if it was refused.
-        undo: What is to be done if nobody reads the answer to a claim.
+        undo: What is to be done if nobody reads the answer: a claim's tasks are given back.
     """
 
     body: bytes
     error: StickybusError | None = None
-    undo: Callable[[], Awaitable[object]] | None = None
+    undo: Callable[[], Awaitable[None]] = nothing
 
 
 class Answers:
@@ -77,8 +82,9 @@ class Answers:
         try:
             asked = call.asked(request)
             result = await method(caller, asked)
-            undo = self._release(caller, asked, result) if call is wire.CLAIM else None
-            return Answer(call.answer(result), undo=undo)
+            if call is wire.CLAIM:
+                return Answer(call.answer(result), undo=partial(self._calls.give_back, result))
+            return Answer(call.answer(result))
         except LifecycleError as error:
             stops = DatabaseUnreachableError(
                 f"{name}: the service stops: {error} Call again when it is back."
@@ -109,14 +115,6 @@ class Answers:
             raise
         finally:
             self._waiting.pop(claim.ticket, None)
-
-    def _release(
-        self, caller: Caller, claim: wire.Claim, taken: Sequence[Task]
-    ) -> Callable[[], Awaitable[object]] | None:
-        if not taken:
-            return None
-        actions = [task.release() for task in taken]
-        return lambda: self._calls.modify(caller, actions, claimant=claim.request.claimant)
 
     async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
         """End a claim. Who knows its ticket may do so: nobody can guess it."""

@@ -7,16 +7,20 @@ from typing import Any
 
 import grpc
 
+from queue_core.runtime.log import get_logger
 from work_queue.service.native.answers import Answers
-from work_queue.service.rpc.callers import Context, caller_of
+from work_queue.service.rpc.callers import Context, caller_of, sent_or_undone
 from work_queue.service.rpc.listener import Services
+from work_queue.service.rpc.statuses import FAILED
 from work_queue.wire.calls import SERVICE, method_of
+
+log = get_logger(__name__)
 
 
 def services(answers: Answers) -> Services:
     """The service, for a listener."""
     methods: dict[str, Any] = {
-        method_of(name).rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(
+        method_of(name).rpartition("/")[2]: grpc.unary_stream_rpc_method_handler(
             _answering(answers, name)
         )
         for name in answers.names
@@ -24,11 +28,14 @@ def services(answers: Answers) -> Services:
     return {SERVICE: methods}
 
 
-def _answering(answers: Answers, name: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    async def answered(request: bytes, context: Context) -> bytes:
-        answer = await answers.answer(name, caller_of(context), request)
-        if answer.undo is not None and context.cancelled():
-            await answer.undo()
-        return answer.body
+def _answering(answers: Answers, name: str) -> Callable[[bytes, Context], Awaitable[None]]:
+    async def answered(request: bytes, context: Context) -> None:
+        try:
+            answer = await answers.answer(name, caller_of(context), request)
+        except Exception:  # what it says is none of the caller's business
+            log.exception("call_failed", method=name)
+            await context.abort(FAILED.code, FAILED.message)
+        async with sent_or_undone(answer.undo):
+            await context.write(answer.body)
 
     return answered

@@ -13,7 +13,7 @@ from queue_core.errors import DatabaseUnreachableError, PayloadTooLargeError, St
 from work_queue.faults import DependencyError
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
 from work_queue.service.http.exchange import CallerGoneError, body_of, caller_of, while_there
-from work_queue.service.native.answers import Answer, Answers
+from work_queue.service.native.answers import Answer, Answers, nothing
 from work_queue.wire.calls import CONTENT_TYPE, PATH, refuse
 
 GONE_STATUS = 499
@@ -37,7 +37,7 @@ def routes(answers: Answers, *, max_request_bytes: int) -> list[Route]:
             body = await body_of(request, max_request_bytes)
             answering = answers.answer(name, caller_of(request), body)
             answer = await while_there(request, answering)
-            if answer.undo is not None and await request.is_disconnected():
+            if answer.undo is not nothing and await request.is_disconnected():
                 await answer.undo()
             return _response(answer)
         except HTTPException as error:

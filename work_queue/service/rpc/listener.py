@@ -17,6 +17,7 @@ RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Services: TypeAlias = "Mapping[str, Mapping[str, RpcMethod]]"
 """Services by their full names, each with its methods by name."""
 
+MAX_MESSAGE_BYTES = 10_000_000
 STOP_SECONDS = 5.0
 """How long a stop waits for calls that run."""
 KEEPALIVE_SECONDS, KEEPALIVE_ANSWER_SECONDS = 30, 10
@@ -43,7 +44,7 @@ class GrpcListener:
         host: str,
         port: int,
         tls: Tls | None = None,
-        max_message_bytes: int,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._services = dict(services)
         self._host, self._port = f"[{host}]" if ":" in host else host, port

@@ -23,6 +23,8 @@ from queue_core.errors import ConfigurationError
 from tests.contract.service.grpc.texts import API, LEGACY, STATUS
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.calls import Calls
+from work_queue.service.native import grpc as native
+from work_queue.service.native.answers import Answers
 from work_queue.service.rpc.entroq import entroq
 from work_queue.service.rpc.listener import GrpcListener
 from work_queue.service.service import Service
@@ -97,7 +99,8 @@ class Served:
         self.port = int(self.address.rpartition(":")[2])
 
     async def _run(self) -> None:
-        service = Service(self._calls, [GrpcListener(entroq(self._calls), **self._options)])
+        services = {**entroq(self._calls), **native.services(Answers(self._calls))}
+        service = Service(self._calls, [GrpcListener(services, **self._options)])
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         try:
             [address] = await service.start()

@@ -12,19 +12,23 @@ from hypothesis import strategies as st
 from tests.contract.service.grpc.harness import Stubs
 from work_queue.work_queue import WorkQueue
 
-METHODS = ("TryClaim", "Claim", "Modify", "Tasks", "Queues", "QueueStats", "Time")
+METHODS = ("TryClaim", "Claim", "Modify", "Tasks", "StreamTasks", "Queues", "QueueStats", "Time")
 DOC_METHODS = ("Docs", "ClaimDocs", "NamespaceStats")
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ABORTED,
     grpc.StatusCode.UNIMPLEMENTED,
     # Claims wait for ever, unless their callers don't.
     grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 SECONDS = {"Claim": 0.1}
 UUIDS = [f"{number}0000000-0000-4000-8000-000000000000" for number in range(3)]
-TEXTS = st.sampled_from(["", "a", "a", "b", *UUIDS, "\0", "é\N{GRINNING FACE}", "%", "x" * 600])
-INTEGERS = st.sampled_from([0, 0, 0, 1, 1, 2, -1, 2**31 - 1, -(2**31)])
+NEEDED = {"claimant_id", "queue", "queues", "id", "version", "old_id", "new_data", "inserts"}
+"""Fields without which little can be done."""
+ODD = ["", "\0", "é\N{GRINNING FACE}", "%", "x" * 600]
+TEXTS = st.sampled_from(["a", *UUIDS] * 5 + ODD)
+INTEGERS = st.sampled_from([0, 1, 2] * 8 + [-1, 2**31 - 1, -(2**31)])
 LONGS = INTEGERS | st.sampled_from([2**63 - 1, -(2**63), 1_800_000_000_000, 2**52])
 SINGLE: dict[int, st.SearchStrategy[Any]] = {
     FieldDescriptor.TYPE_STRING: TEXTS,
@@ -45,9 +49,9 @@ EACH = settings(
 
 def fields_of(descriptor: Any) -> st.SearchStrategy[dict[str, Any]]:
     """Fields of a message, any of which may be missing."""
-    return st.fixed_dictionaries(
-        {}, optional={field.name: _values_of(field) for field in descriptor.fields}
-    )
+    values = {field.name: _values_of(field) for field in descriptor.fields}
+    whole = st.fixed_dictionaries({name: values[name] for name in NEEDED & values.keys()})
+    return whole | st.fixed_dictionaries({}, optional=values)
 
 
 def _values_of(field: Any) -> st.SearchStrategy[Any]:
@@ -58,7 +62,7 @@ def _values_of(field: Any) -> st.SearchStrategy[Any]:
         one = JSON.map(_value)
     else:
         one = st.deferred(lambda: fields_of(kind))
-    return st.lists(one, max_size=3) if field.is_repeated else one
+    return st.lists(one, max_size=2) if field.is_repeated else one
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -91,12 +95,15 @@ def written(work: WorkQueue) -> object:
     return tasks, docs
 
 
-def send(channel: grpc.Channel, work: WorkQueue, path: str, data: bytes) -> None:
+def send(
+    channel: grpc.Channel, work: WorkQueue, path: str, data: bytes, protocol: str = "1"
+) -> None:
     """Send a request. One that is refused writes nothing."""
     before = written(work)
-    call: Any = channel.unary_unary(path)
+    call: Any = channel.unary_stream(path)
+    metadata = [("entroq-protocol", protocol)]
     try:
-        call(data, timeout=SECONDS.get(path.rpartition("/")[2], 20))
+        list(call(data, timeout=SECONDS.get(path.rpartition("/")[2], 20), metadata=metadata))
     except grpc.RpcError as error:
         told: Any = error
         assert told.code() in REFUSALS, (path, data, told)
@@ -113,7 +120,9 @@ def test_messages_of_any_content(
     method = data.draw(st.sampled_from(("Modify",) * 10 + methods))
     kind = requests_of(stubs, package, method)
     fields = data.draw(fields_of(kind.DESCRIPTOR))
-    send(channel, work, f"/{package}.EntroQ/{method}", kind(**fields).SerializeToString())
+    protocol = data.draw(st.sampled_from(["1", "1", "2", "", "x"]))
+    sent = kind(**fields).SerializeToString()
+    send(channel, work, f"/{package}.EntroQ/{method}", sent, protocol)
 
 
 @EACH

@@ -16,7 +16,9 @@ import pytest
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, refused
 from work_queue.face.claiming import Claiming
+from work_queue.requests import ClaimRequest
 from work_queue.task import Task
+from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
 
 CLAIM = "/api.EntroQ/Claim"
@@ -87,7 +89,7 @@ def test_scenario_88_a_killed_caller_takes_nothing(
 
 
 def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
-    entroq: Any, stubs: Stubs, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+    channel: grpc.Channel, stubs: Stubs, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed, answers = threading.Event(), threading.Event()
     claim = Claiming.claim_many_async
@@ -102,10 +104,16 @@ def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
     monkeypatch.setattr(Claiming, "claim_many_async", slowly)
     work.insert("a", "mine")
     request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"], duration_ms=3_600_000)
-    for call in (entroq.TryClaim, entroq.Claim):
+    own = wire.Claim(ClaimRequest("ann", ("a",), 3600.0), timeout_seconds=0, ticket="one")
+    for path, data in (
+        ("/api.EntroQ/TryClaim", request.SerializeToString()),
+        (CLAIM, request.SerializeToString()),
+        (wire.method_of(wire.CLAIM.name), wire.CLAIM.ask(own, 1000)),
+    ):
         claimed.clear()
         answers.clear()
-        calling = call.future(request)
+        call: Any = channel.unary_unary(path)
+        calling = call.future(data)
         assert claimed.wait(PATIENCE_SECONDS)
         calling.cancel()
         time.sleep(0.2)  # the cancellation travels; the server's loop can't tell of it

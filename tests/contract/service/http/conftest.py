@@ -19,6 +19,13 @@ class Serve(Protocol):
     def __call__(self, **options: Any) -> Running: ...
 
 
+@pytest.fixture(autouse=True)
+def _authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the authorities that httpx brings: the environment of database servers names none."""
+    for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+
+
 @pytest.fixture
 def serve(database_url: URL) -> Iterator[Serve]:
     with ExitStack() as made:

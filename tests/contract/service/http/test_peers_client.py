@@ -547,6 +547,109 @@ async def test_scenario_80_a_doc_of_the_future_is_held(me: EntroQJSON, other: En
     await me.claim_docs("n", "k")
 
 
+@by_peers
+async def test_scenario_60_the_date_of_a_doc_is_the_services(
+    me: EntroQJSON, other: EntroQJSON
+) -> None:
+    before = await me.time()
+    doc = await doc_of(me)
+    assert before <= doc.created == doc.modified <= await me.time()
+    [changed] = (await done(me, M.changing(doc, content=1))).docs_changed
+    assert changed.created == doc.created
+
+
+@by_peers
+async def test_scenario_67_a_modification_raises_a_set_once(
+    me: EntroQJSON, other: EntroQJSON
+) -> None:
+    doc = await doc_of(me, secondary_key="1")
+    [two] = (await done(me, M.inserting(DocData("n", "k", "2")))).docs_inserted
+    assert two.version == 1
+    doc = replace(doc, version=1)
+    result = await done(me, M.inserting(DocData("n", "k", "3")), M.changing(doc, content=1))
+    assert [one.version for one in (*result.docs_inserted, *result.docs_changed)] == [2, 2]
+
+
+@by_peers
+async def test_scenario_68_a_held_set_beside_that_of_another(
+    me: EntroQJSON, other: EntroQJSON
+) -> None:
+    await done(me, *(M.inserting(DocData("n", key, id=key)) for key in ("a", "b", "c")))
+    [mine] = await me.claim_docs("n", "a")
+    [theirs] = await other.claim_docs("n", "b")
+    error = await refused(me, M.changing(mine, content=1), M.changing(theirs, content=1))
+    assert len(error.doc_claims) == 1
+    [kept] = await me.docs("n", key_exact="a")
+    assert (kept.claimant, kept.version, kept.content) == ("me", 1, None)
+    [free] = await me.docs("n", key_exact="c")
+    changed = (await done(me, M.changing(mine), M.changing(free))).docs_changed
+    assert [doc.version for doc in changed] == [2, 1]
+
+
+@by_peers
+async def test_scenario_70_many_write_into_one_set(me: EntroQJSON, other: EntroQJSON) -> None:
+    async def faults(secondary: str, id_: str | None) -> int:
+        try:
+            await done(me, M.inserting(DocData("n", "k", secondary, id=id_)))
+        except DependencyError as error:
+            return len(error.doc_inserts)
+        return 0
+
+    found = await asyncio.gather(*(faults(str(number), None) for number in range(8)))
+    assert found == [0] * 8
+    assert len(await me.docs("n")) == 8
+    found = await asyncio.gather(*(faults(f"new {number}", "x") for number in range(8)))
+    assert sorted(found) == [0, *[1] * 7]
+
+
+@by_peers
+async def test_scenario_81_optimistic_writers_of_a_set(me: EntroQJSON, other: EntroQJSON) -> None:
+    await done(me, *(M.inserting(DocData("n", "k", str(number), content=0)) for number in range(3)))
+
+    async def add(client: EntroQJSON, number: int) -> None:
+        for _ in range(4):
+            while True:
+                docs = await client.docs("n")
+                doc = docs[number % 3]
+                try:
+                    await done(client, M.changing(doc, content=doc.content + 1))
+                    break
+                except DependencyError:
+                    pass
+
+    await asyncio.gather(*(add(me.as_claimant(f"w{number}"), number) for number in range(6)))
+    assert sum(doc.content for doc in await me.docs("n")) == 24
+
+
+@by_peers
+async def test_scenario_83_a_lock_that_runs_out(me: EntroQJSON, other: EntroQJSON) -> None:
+    await done(me, *(M.inserting(DocData("n", "k", key)) for key in ("1", "2")))
+    await me.claim_docs("n", "k", duration_ms=400)
+    with pytest.raises(DependencyError):
+        await other.claim_docs("n", "k")
+    await asyncio.sleep(0.45)
+    assert [doc.secondary_key for doc in await other.claim_docs("n", "k")] == ["1", "2"]
+
+
+@by_peers
+async def test_scenario_84_renewals_in_crossed_order_end(me: EntroQJSON, other: EntroQJSON) -> None:
+    await done(me, *(M.inserting(TaskData("a", id=id_)) for id_ in ("1", "2", "3")))
+    await me.claim_doc_sets([DocClaim("n", key) for key in ("1", "2", "3")])
+
+    async def renew(order: list[str]) -> None:
+        for _ in range(4):
+            tasks = {task.id: task for task in await me.tasks("a")}
+            operations = [M.arriving(tasks[id_], HOUR_S) for id_ in order]
+            try:
+                await done(me, *operations)
+            except DependencyError as error:
+                lost.append(len(error.changes))
+
+    lost, orders = list[int](), [["1", "2", "3"], ["3", "2", "1"]] * 5
+    await asyncio.wait_for(asyncio.gather(*(renew(order) for order in orders)), 30)
+    assert all(lost)
+
+
 # -- many at once ---------------------------------------------------------------------------------
 
 

@@ -188,6 +188,14 @@ def test_scenario_14_tasks_are_listed_for_a_claimant(service: Running) -> None:
     assert {task["value"] for task in found} == {"available", "other's"}
 
 
+def test_scenario_13_limits_count_what_matches(service: Running) -> None:
+    service.modify("other", inserts=[{"queue": "a", "byMs": HOUR_MS}] * 10)
+    service.modify("me", inserts=[{"queue": "a", "byMs": 2 * HOUR_MS}] * 5)
+    for limit, count in ((3, 3), (50, 5)):
+        found = service.answer("/tasks", queue="a", claimantId="me", limit=limit)["tasks"]
+        assert [task["claimantId"] for task in found] == ["me"] * count
+
+
 @pytest.mark.parametrize(
     ("path", "query"),
     [
@@ -463,6 +471,24 @@ def test_scenario_33_all_that_is_at_fault_is_told_and_nothing_is_written(service
     assert named["DEPEND"] == {"namespace": "n", "key": "k", "version": 1}
     assert service.answer("/tasks", queue="a")["tasks"] == before
     assert service.answer("/tasks", queue="b")["tasks"] == []
+
+
+def test_scenario_76_and_77_a_modification_depends_on_a_set(service: Running) -> None:
+    def depend(version: int, key: str = "k") -> Json:
+        return {
+            "claimantId": "me",
+            "inserts": [{"queue": "a"}],
+            "docDepends": [{"namespace": "n", "key": key, "version": version}],
+        }
+
+    service.modify(docInserts=[{"namespace": "n", "key": "k"}])
+    service.answer("/modify", depend(0))
+    assert types_of(service.refusal(409, "/modify", depend(1))) == ["DEPEND"]
+    assert types_of(service.refusal(409, "/modify", depend(0, "other"))) == ["DEPEND"]
+    service.modify("other", docInserts=[{"namespace": "n", "key": "k", "secondaryKey": "s"}])
+    service.refusal(409, "/modify", depend(0))
+    service.answer("/modify", depend(1))
+    assert len(service.answer("/tasks", queue="a")["tasks"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_metrics_tell_what_queues_have(service: Running) -> None:
         labels = f'{{queue="a\\"b",state="{state}"}}'
         assert metric(service, f"stickybus_work_tasks{labels}") == 1
     assert metric(service, "stickybus_work_database_up") == 1
+    assert metric(service, "process_open_fds")
 
 
 def test_health_is_that_of_the_database(service: Running) -> None:

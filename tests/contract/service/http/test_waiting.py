@@ -71,6 +71,7 @@ def vanishing(service: Running, *queues: str) -> socket.socket:
 
 def test_scenario_11_an_insert_wakes_a_claim(service: Running, pool: ThreadPoolExecutor) -> None:
     claim = waits(pool, service, "a", "b")
+    assert "stickybus_work_claims_waiting 1.0" in httpx.get(f"{service.url}/metrics").text
     [task] = service.modify(inserts=[{"queue": "b", "value": 1}])["inserted"]
     found = claim.result(3).json()["task"]
     assert (found["id"], found["value"], found["version"]) == (task["id"], 1, 1)
@@ -151,9 +152,12 @@ def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
     assert taken.wait(BOUND_SECONDS)
     stop = pool.submit(service.stop)
     assert claim.result(BOUND_SECONDS).status_code == 503
-    pool.submit(service.work.close)
-    go_on.set()
     stop.result(BOUND_SECONDS)
+    closing = pool.submit(service.work.close)
+    with pytest.raises(TimeoutError):  # it waits for what has to be given back
+        closing.result(0.2)
+    go_on.set()
+    closing.result(BOUND_SECONDS)
     [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
     assert free.claimant == ""
 

@@ -1,0 +1,86 @@
+"""`stickybus tasks clear`: all tasks of a queue, deleted without a look at their values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import typer
+
+from stickybus.cli.bulk import Yes
+from stickybus.cli.exit_codes import INTERRUPTED
+from stickybus.cli.option_groups import grouped
+from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.progress import bar, stoppable
+from stickybus.cli.target import Json
+from stickybus.cli.work import Force, Opening, Queue, opening
+from work_queue.faults import DependencyError
+from work_queue.modification import Delete
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+
+BATCH = 500
+
+
+@grouped(opened=opening)
+def clear(
+    *, queue: Queue, force: Force = False, yes: Yes = False, as_json: Json = False, opened: Opening
+) -> None:
+    """Delete the tasks of a queue that can be claimed; with --force, all of them.
+
+    It deletes in batches, and reads no value. Ctrl-C ends it after a batch.
+
+    Examples:
+      stickybus tasks clear -q mail
+
+      stickybus tasks clear -q mail --force --yes
+    """
+    with opened() as work:
+        stats = work.queue_stats(queue)
+        tasks, available = (stats[0].tasks, stats[0].available) if stats else (0, 0)
+        matched = tasks if force else available
+        deleted, stopped = 0, False
+        if yes:
+            with stoppable() as stop, bar("deleted so far", quiet=as_json) as progress:
+                while not stop.is_set() and (batch := _batch(work, queue, force=force)):
+                    deleted += _delete(work, batch, force=force)
+                    progress(deleted, max(matched, deleted))
+                stopped = stop.is_set()
+    if as_json:
+        write_json({"done": yes, "matched": matched, "deleted": deleted, "stopped": stopped})
+    elif yes:
+        console().print(f"{plural(deleted, 'task')} deleted", markup=False)
+    else:
+        console().print(
+            f"{plural(matched, 'task')} would be deleted, {tasks - matched:,} would stay. Nothing "
+            "was changed: this was a dry run. To do it, add --yes",
+            markup=False,
+        )
+    if stopped:
+        errors().print("Stopped after a batch: run the command again to go on.", markup=False)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _batch(work: WorkQueue, queue: str, *, force: bool) -> list[Task]:
+    """Some that may be deleted; the first that arrived come first."""
+    holder = None if force else work.claimant
+    return work.tasks(queue, claimant=holder, limit=BATCH, with_values=False)
+
+
+def _delete(work: WorkQueue, batch: Sequence[Task], *, force: bool) -> int:
+    """Delete those that nobody has changed meanwhile; returns how many."""
+    by_holder = defaultdict[str, list[Task]](list)
+    for task in batch:
+        by_holder[task.claimant if force else ""].append(task)
+    return sum(_delete_as(work, holder or None, tasks) for holder, tasks in by_holder.items())
+
+
+def _delete_as(work: WorkQueue, holder: str | None, tasks: list[Task]) -> int:
+    while tasks:
+        try:
+            work.modify(*(Delete(task.ref) for task in tasks), claimant=holder)
+            break
+        except DependencyError as error:
+            changed = {fault.ref for fault in error.faults}
+            tasks = [task for task in tasks if task.ref not in changed]
+    return len(tasks)

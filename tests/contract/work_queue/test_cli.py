@@ -1,0 +1,208 @@
+"""`stickybus tasks`, on each database and at a service's address."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import URL
+
+from stickybus.cli import clearing, main, tasks
+from tests.contract.work_queue.conftest import MakeWork, address_of
+from work_queue.modification import Insert
+from work_queue.work_queue import WorkQueue
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def work(make_work: MakeWork) -> WorkQueue:
+    return make_work(claimant="me")
+
+
+@pytest.fixture
+def run(
+    work: WorkQueue,
+    database_url: URL,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Runs a command; returns its JSON, or its text."""
+    monkeypatch.setenv("STICKYBUS_URL", address_of(work, database_url))
+
+    def command(*arguments: str, expect: int = 0) -> Any:
+        code = main(["tasks", *arguments])
+        out, err = capsys.readouterr()
+        assert code == expect, out + err
+        if expect:
+            return err
+        return json.loads(out) if out.startswith(("[", "{")) else out
+
+    return command
+
+
+def test_scenario_91_tasks_are_inserted_and_listed(run: Run, work: WorkQueue) -> None:
+    inserted = run("ins", "-q", "a", "-v", '{"n": 1}', "-v", str(2**70), "--json")
+    assert [one["value"] for one in inserted] == [{"n": 1}, 2**70]
+    assert run("ts", "-q", "a", "--json") == inserted
+    assert run("ts", "-t", inserted[1]["id"], "--json") == inserted[1:]
+    [first, _] = run("ts", "-q", "a", "-V", "--json")
+    assert "value" not in first
+    assert inserted[0]["id"] in run("ts", "-q", "a")
+    assert len(run("ts", "-q", "a", "-n", "1", "--json")) == 1
+    later = run("ins", "-q", "b", "--in", "5m", "--id", "mine", "--json")[0]
+    assert (later["id"], later["value"]) == ("mine", None)
+    assert work.try_claim("b") is None
+    work.insert("bytes", b"\0\xff")
+    assert run("ts", "-q", "bytes", "--json")[0]["value_bytes"] == "AP8="
+    assert "2 bytes" in run("ts", "-q", "bytes")
+
+
+def test_scenario_91_docs_are_put_listed_and_removed(run: Run) -> None:
+    def put(*arguments: str) -> Any:
+        return run("doc-put", "-n", "n", *arguments, "--json")[0]
+
+    docs = [put("-k", key, "-v", f'"{key}"') for key in ("a", "b", "c")]
+    second = put("-k", "b", "-K", "2", "-v", "2")
+    changed = put("-k", "a", "-v", "null")
+    assert (changed["id"], changed["version"], changed["content"]) == (docs[0]["id"], 1, None)
+    found = run("docs", "-n", "n", "-k", "b", "-K", "c", "--json")
+    assert [(one["key"], one["secondary_key"]) for one in found] == [("b", ""), ("b", "2")]
+    [found] = run("docs", "-n", "n", "-i", second["id"], "--json")
+    assert found["content"] == 2
+    assert "content" not in run("docs", "-n", "n", "--key", "c", "-V", "--json")[0]
+    assert run("doc-rm", "-n", "n", "-i", second["id"], "--json") == [found]
+    assert "no doc" in run("doc-rm", "-n", "n", "-i", second["id"], expect=1)
+    assert len(run("docs", "-n", "n", "-l", "2", "--json")) == 2
+    assert run("ns", "-p", "n", "--json") == [{"namespace": "n", "docs": 3, "claimed": 0}]
+    assert "c" in run("docs", "-n", "n")
+    assert "n" in run("ns")
+
+
+def test_a_task_is_claimed(run: Run, work: WorkQueue) -> None:
+    assert "no task can be claimed in a, b" in run("claim", "-q", "a", "-q", "b", "--try", expect=1)
+    assert "no task" in run("claim", "-q", "a", "--timeout", "10ms", expect=1)
+    task = work.insert("b")
+    [claimed] = run("claim", "-q", "a", "-q", "b", "-d", "1m", "--claimant", "ann", "--json")
+    assert (claimed["id"], claimed["claimant"]) == (task.id, "ann")
+    [held] = work.tasks("b")
+    assert held.lease.total_seconds() == 60
+    assert "ann holds it until" in run("tryclaimid", "-t", task.id, expect=1)
+    work.modify(held.release(), claimant="ann")
+    assert "bob" in run("tryclaimid", "-t", task.id, "--claimant", "bob")
+    assert "no task none" in run("tryclaimid", "-t", "none", expect=1)
+    assert "no task" in run("tryclaimid", "-t", task.id, "-q", "a", expect=1)
+
+
+def test_a_task_is_changed_at_its_newest_version(run: Run, work: WorkQueue) -> None:
+    task = work.modify(Insert(queue="a", value=1, attempt=2, err="failed")).inserted[0]
+    [changed] = run("mod", "-t", task.id, "-Q", "b", "--json")
+    assert [changed[name] for name in ("queue", "value", "attempt", "err")] == ["b", 1, 2, "failed"]
+    work.claim("b")
+    assert "CLAIM" in run("mod", "-t", task.id, "-v", "2", expect=1)
+    [changed] = run("mod", "-t", task.id, "-v", "2", "-r", "-f", "-i", "1m", "--json")
+    assert [changed[name] for name in ("value", "attempt", "err", "claimant")] == [2, 0, "", "me"]
+
+
+def test_what_is_deleted_is_shown(
+    run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (work.insert("a", number) for number in (1, 2))
+    held = work.insert("b")
+    work.claim("b")
+    [deleted] = run("rm", "-t", first.id, "--json")
+    assert (deleted["id"], deleted["value"]) == (first.id, 1)
+    told = run("rm", "-t", second.id, "-t", held.id, "-t", "none", "-r", "0", expect=1)
+    assert held.id in told
+    assert "none" in told
+    assert work.queues() == {"b": 1}
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.01)
+    threading.Timer(0.2, lambda: work.modify(work.tasks("b")[0].release())).start()
+    assert held.id in run("rm", "-t", held.id, "-r", "1000")
+    assert work.queues() == {}
+
+
+def test_a_queue_is_cleared_without_values(
+    run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clearing, "BATCH", 3)
+    work.modify(*(Insert(queue="a", value=number) for number in range(8)))
+    work.insert("a", delay=600)
+    work.insert("other")
+    work.claim("a", claimant="ann")
+    work.claim("a", claimant="bob")
+    assert "6 tasks would be deleted, 3 would stay" in run("clear", "-q", "a")
+    assert run("clear", "-q", "a", "--yes", "--json") == {
+        "done": True,
+        "matched": 6,
+        "deleted": 6,
+        "stopped": False,
+    }
+    assert work.queues() == {"a": 3, "other": 1}
+    assert "3 tasks deleted" in run("clear", "-q", "a", "-f", "--yes")
+    assert work.queues() == {"other": 1}
+    assert "0 tasks would be deleted" in run("clear", "-q", "a")
+
+
+def test_what_changes_during_a_clear_is_left_to_its_next_batch(
+    run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.modify(*(Insert(queue="a") for _ in range(4)))
+    batch = clearing._batch
+
+    def claimed_meanwhile(*arguments: Any, **options: Any) -> Any:
+        found = batch(*arguments, **options)
+        if len(work.tasks("a")) == 4:
+            work.claim("a", claimant="ann")
+        return found
+
+    monkeypatch.setattr(clearing, "_batch", claimed_meanwhile)
+    assert run("clear", "-q", "a", "--yes", "--json")["deleted"] == 3
+    assert work.tasks("a")[0].claimant == "ann"
+
+
+def test_queues_are_counted(run: Run, work: WorkQueue) -> None:
+    work.modify(Insert(queue="a/1"), Insert(queue="a/2", delay=600), Insert(queue="b"))
+    work.claim("b")
+    counted = run("qs", "--json")
+    assert counted == run("stats", "--json")
+    assert [one["queue"] for one in counted] == ["a/1", "a/2", "b"]
+    assert counted[2]["claimed"] == counted[2]["max_claims"] == 1
+    assert [one["queue"] for one in run("qs", "-p", "a/", "-n", "1", "-j")] == ["a/1"]
+    assert [one["queue"] for one in run("stats", "-q", "b", "-j")] == ["b"]
+    assert "MAX CLAIMS" in run("stats")
+
+
+def test_the_time_is_shown(run: Run, work: WorkQueue) -> None:
+    before = work.time()
+    assert int(run("time", "-m")) >= int(before.timestamp() * 1000)
+    assert run("time").endswith("+00:00\n")
+    assert run("time", "--local", "--json")["time"][:10]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["ins", "-q", "a", "-v", "text"], "no JSON"),
+        (["ins", "-q", "", "-v", "1"], "queue"),
+        (["ins", "-q", "a", "--in", "soon"], "no duration"),
+        (["ts"], "neither a queue nor ids"),
+        (["claim", "-q", "a", "-d", "-1"], "lease_seconds"),
+        (["docs", "-n", ""], "namespace"),
+    ],
+)
+def test_what_can_never_be_done_is_a_usage_error(run: Run, arguments: list[str], told: str) -> None:
+    assert told in run(*arguments, expect=2)
+
+
+def test_a_missing_database_is_not_made(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    run("ts", "-q", "a", "--url", f"sqlite:///{tmp_path}/none.db", expect=3)
+    assert not (tmp_path / "none.db").exists()
+    run("ts", "-q", "a", "--url", "http://127.0.0.1:1", expect=3)
+    monkeypatch.delenv("STICKYBUS_URL")
+    assert "--url" in run("ts", "-q", "a", expect=2)
