@@ -151,7 +151,7 @@ class Bare(ABC):
     def _first_task(self, columns: str) -> str:
         return (
             f"SELECT {columns} FROM work_tasks WHERE queue = {self.mark} AND arrival_date <= {self.mark} "
-            "ORDER BY queue, arrival_date, task_id LIMIT 1"
+            "ORDER BY arrival_date, task_id LIMIT 1"
         )
 
     def _take_task(self) -> str:
