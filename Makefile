@@ -11,7 +11,7 @@ WORKERS := 3
 # A worker that died is not replaced: when two die in the same second, pytest-xdist 3.8 waits for ever.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --max-worker-restart 0
 
-.PHONY: help demo test quick lint types site release bench simulate chaos soak report servers java lock
+.PHONY: help demo test quick lint types site release bench simulate chaos chaos-tasks soak report servers java lock
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -51,6 +51,9 @@ simulate: .venv/.full ## Simulate clusters and their faults, 10,000 seeds (SEEDS
 chaos: .venv/.full servers ## Kill, freeze, cut and fill under load, and judge (SCENARIO=, DATABASE=, MODE=, QUICK=1)
 	@$(BIN)/python -m tests.chaos run $(if $(QUICK),--quick) $(addprefix --scenario ,$(SCENARIO)) \
 		$(addprefix --database ,$(DATABASE)) $(addprefix --mode ,$(MODE)) $(addprefix --output ,$(OUTPUT))
+
+chaos-tasks: .venv/.full servers ## Kill, restart and cut under a work queue (DATABASE=, QUICK=1)
+	@$(BIN)/python -m tests.chaos tasks $(if $(QUICK),--quick) $(addprefix --database ,$(DATABASE))
 
 soak: .venv/.full servers ## Run for 30 minutes (MINUTES=n) with one kill a minute; all must stay flat
 	@$(BIN)/python -m tests.chaos soak $(addprefix --minutes ,$(MINUTES)) $(addprefix --output ,$(OUTPUT))

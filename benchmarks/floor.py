@@ -151,7 +151,7 @@ class Bare(ABC):
     def _first_task(self, columns: str) -> str:
         return (
             f"SELECT {columns} FROM work_tasks WHERE queue = {self.mark} AND arrival_date <= {self.mark} "
-            "ORDER BY queue, arrival_date, task_id LIMIT 1"
+            "ORDER BY arrival_date, task_id LIMIT 1"
         )
 
     def _take_task(self) -> str:
@@ -337,7 +337,9 @@ class BareSQLite(Bare):
     mark: ClassVar = "?"
 
     def _connect(self, url: URL) -> None:
-        self._connection = sqlite3.connect(url.database or "", isolation_level=None, timeout=30.0)
+        self._connection = sqlite3.connect(
+            url.database or "", isolation_level=None, timeout=30.0, check_same_thread=False
+        )
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
 

@@ -19,7 +19,7 @@ from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
 from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
-from benchmarks.tasks import tasks
+from benchmarks.tasks import task_claims, tasks
 from benchmarks.workload import Sizes
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
@@ -34,6 +34,7 @@ SCENARIOS: dict[str, Scenario] = {
     "limits": limits,
     "limit-keys": limit_keys,
     "tasks": tasks,
+    "task-claims": task_claims,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,

@@ -6,9 +6,9 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -45,7 +45,7 @@ SMALL_SHARE, MEDIUM_SHARE = 1 / 3, 3 / 4
 
 
 def tasks(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """All figures of the work queue."""
+    """Claims and deletes of one client, one by one and many at a time, and who gets the claims."""
     entries = sizes.entries(10_000, MANY)
     works = {
         FLOOR: partial(_floor_rate, target, entries),
@@ -53,7 +53,6 @@ def tasks(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         f"claim_many of {MANY} and delete": partial(_many_rate, target, entries),
     }
     yield from compared("tasks", target, sizes, works, entries=entries)
-    yield from _claims(target, sizes)
     yield _fairness(target)
 
 
@@ -153,11 +152,12 @@ def _row(task_id: str, due: datetime) -> dict[str, Any]:
 # -- latencies ------------------------------------------------------------------------------------
 
 
-def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+def task_claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """How long a claim takes for one of 20 clients, whatever is in the queue."""
     claims = sizes.entries(4_000, CLIENTS * 5)
     large = sizes.standing(1_000_000, claims + 2 * LOAD_BATCH)
     works = {
+        "the bare driver's": partial(_bare_latencies, target, claims),
         f"of {LOAD_BATCH + claims:,} tasks": partial(_latencies, target, claims),
         f"of {large:,} tasks": partial(_latencies, target, claims, standing=large),
         f"beside {large:,} future tasks": partial(_latencies, target, claims, future=large),
@@ -169,11 +169,11 @@ def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         for name, share in (("p50", 0.5), ("p99", 0.99)):
             p99[metric] = statistics.median(percentile(one, share) * 1e3 for one in rounds)
             what = f"claim, {metric}, {name}"
-            yield Measurement("tasks", target.name, what, p99[metric], "ms", settings)
-    few, *others = works
+            yield Measurement("task-claims", target.name, what, p99[metric], "ms", settings)
+    floor, *others = works
     for metric in others:
-        what = f"claim p99 {metric}, to {few}"
-        yield Measurement("tasks", target.name, what, p99[metric] / p99[few], "x", settings)
+        what, ratio = f"claim p99 {metric}, to {floor}", p99[metric] / p99[floor]
+        yield Measurement("task-claims", target.name, what, ratio, "x", settings)
 
 
 def _latencies(target: Target, claims: int, *, standing: int = 0, future: int = 0) -> list[float]:
@@ -183,21 +183,36 @@ def _latencies(target: Target, claims: int, *, standing: int = 0, future: int = 
         if future:
             fill(connection, future, days=1)
         with work_on(url) as work:
-            return _claimed(work, claims)
+
+            def claim(number: int) -> object:
+                return work.try_claim(QUEUE, claimant=f"client-{number}")
+
+            return _claimed([partial(claim, number) for number in range(CLIENTS)], claims)
 
 
-def _claimed(work: WorkQueue, claims: int) -> list[float]:
+def _bare_latencies(target: Target, claims: int) -> list[float]:
+    with target.fresh() as url, ExitStack() as opened:
+        clients = [opened.enter_context(bare(url)) for _ in range(CLIENTS)]
+        fill(clients[0], claims + LOAD_BATCH)
+        now = datetime.now(UTC)
+        bound, until = (clients[0].date(now + timedelta(seconds=after)) for after in (0, 300))
+        calls = [partial(client.claim_task, QUEUE, bound, until) for client in clients]
+        return _claimed(calls, claims)
+
+
+def _claimed(calls: Sequence[Callable[[], object]], claims: int) -> list[float]:
     begin = threading.Barrier(CLIENTS)
 
     def client(number: int) -> list[float]:
         took = list[float]()
+        calls[number]()  # opens its connection
         begin.wait()
         start = time.perf_counter() + number / CLIENTS / RATE
         for turn in range(claims // CLIENTS):
             if (left := start + turn / RATE - time.perf_counter()) > 0:
                 time.sleep(left)
             before = time.perf_counter()
-            if work.try_claim(QUEUE, claimant=f"client-{number}") is None:
+            if calls[number]() is None:
                 raise VerificationError("nothing was claimed of a queue that has tasks")
             took.append(time.perf_counter() - before)
         return took

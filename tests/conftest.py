@@ -72,7 +72,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_configure() -> None:
-    """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk."""
+    """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk.
+
+    And let processes start programs while they serve over gRPC.
+    """
+    # gRPC's threads would go on in a forked child until it becomes the program that it starts, and
+    # end it before. Servers are started so.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     folder = data_folder(durable=False)
     # Some tests run programs that lie there, which containers forbid in memory.
     if folder is not None and not os.statvfs(folder).f_flag & os.ST_NOEXEC:

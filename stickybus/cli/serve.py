@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from prometheus_client import CollectorRegistry
 
 from stickybus.cli import logs
 from stickybus.cli.option_groups import grouped
@@ -138,14 +139,15 @@ def serve(
             sys.stdout.flush()
 
     async def run() -> None:
-        calls = Calls(work, authoriser)
+        calls = Calls(work, authoriser, registry)
         try:
             await Service(calls, _listeners(calls, listening)).run(tell)
         finally:
             if authoriser is not None:
                 await authoriser.close()
 
-    with WorkQueue(url_of(url)) as work:
+    registry = CollectorRegistry()
+    with WorkQueue(url_of(url), metrics_registry=registry) as work:
         asyncio.run(run())
 
 

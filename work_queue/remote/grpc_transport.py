@@ -20,7 +20,7 @@ OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 )
 
 

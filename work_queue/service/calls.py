@@ -8,6 +8,8 @@ from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from queue_core.errors import LifecycleError
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
@@ -35,12 +37,18 @@ class Calls:
     Args:
         work: The work queue.
         authoriser: Who is asked before each call. Default: nobody; all is allowed.
+        registry: Where metrics go, which no other service uses. Default: a new one.
     """
 
-    def __init__(self, work: WorkQueue, authoriser: Authoriser | None = None) -> None:
+    def __init__(
+        self,
+        work: WorkQueue,
+        authoriser: Authoriser | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
         self._work = work
         self._authoriser = authoriser
-        self.metrics = Metrics(work)
+        self.metrics = Metrics(CollectorRegistry() if registry is None else registry)
         self._claiming = set[asyncio.Task[Any]]()
         self._ended = set[asyncio.Task[Any]]()
         self._stopping = False

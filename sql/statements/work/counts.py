@@ -20,6 +20,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    bindparam,
     cast,
     delete,
     func,
@@ -29,7 +30,8 @@ from sqlalchemy import (
     select,
 )
 
-from sql.statements.work.tasks import one_or_all
+from sql.drivers.hot_path import use_of
+from sql.statements.base import HotStatements
 from sql.tables import (
     in_schema,
     work_doc_sets,
@@ -59,15 +61,22 @@ class Names(NamedTuple):
     limit: int | None = None
 
 
-class WorkCounts:
+class WorkCounts(HotStatements):
     """With a `schema`, they find the tables whatever the session's search path is."""
 
     def __init__(self, schema: str | None = None) -> None:
+        super().__init__()
         self.queues = in_schema(work_queue_counts, schema)
         self.namespaces = in_schema(work_namespace_counts, schema)
         self.tasks = in_schema(work_tasks, schema)
         self.sets = in_schema(work_doc_sets, schema)
         self.docs = in_schema(work_docs, schema)
+        self._added = {
+            table: insert(table).values(
+                {name: bindparam(name, type_=table.c[name].type) for name in Count._fields}
+            )
+            for table in (self.queues, self.namespaces)
+        }
 
     # -- what databases write differently ---------------------------------------------------------
 
@@ -80,9 +89,11 @@ class WorkCounts:
 
     def add(self, connection: Connection, table: Table, counts: Sequence[Count]) -> None:
         """Add counts to those of `table`, `queues` or `namespaces`."""
-        if counts:
-            added = insert(table).inline()
-            connection.execute(added, one_or_all([count._asdict() for count in counts]))
+        rows = [count._asdict() for count in counts]
+        if len(rows) == 1 and use_of(connection) is not None:
+            self._change(connection, self._added[table], rows[0])
+        elif rows:
+            connection.execute(self._added[table], rows)
 
     def fold(self, connection: Connection, table: Table, *, now: datetime, limit: int) -> int:
         """Fold the oldest rows into one for each name and minute; returns how many were folded.

@@ -5,6 +5,7 @@ Rows are locked in the order of their ids, but by claims, which skip what others
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.util import memoized_property
 
+from sql.drivers.hot_path import use_of
 from sql.statements.base import HotStatements
 from sql.statements.insertion import InsertNew
 from sql.tables import in_schema, work_tasks
@@ -181,6 +183,9 @@ class WorkTasks(HotStatements):
 
         Other transactions may lock them as well if it is `shared`.
         """
+        if len(ids) == 1 and not shared and use_of(connection) is not None:
+            rows = self._rows(connection, self._locked_one, {"of_task": ids[0]})
+            return [self._fact_row(*row) for row in rows]
         return self._named(connection, self._shared if shared else self._locked, sorted(ids))
 
     def _named(
@@ -204,6 +209,15 @@ class WorkTasks(HotStatements):
     @memoized_property
     def _locked(self) -> Any:
         return self._facts_of_ids.order_by(self.table.c.task_id).with_for_update()
+
+    @memoized_property
+    def _locked_one(self) -> Any:
+        named = self.table.c.task_id == bindparam("of_task", type_=String())
+        return self._looked_up(select(*self.facts).where(named)).with_for_update()
+
+    @memoized_property
+    def _fact_row(self) -> Any:
+        return namedtuple("TaskFacts", [column.name for column in self.facts])  # noqa: PYI024 -- its names are the table's
 
     @memoized_property
     def _shared(self) -> Any:
@@ -246,11 +260,16 @@ class WorkTasks(HotStatements):
 
     def delete(self, connection: Connection, ids: Sequence[str]) -> None:
         """Delete locked tasks."""
-        connection.execute(self._gone, one_or_all([{"of_task": one} for one in sorted(ids)]))
+        if len(ids) == 1 and use_of(connection) is not None:
+            self._change(connection, self._gone, {"of_task": ids[0]})
+            return
+        connection.execute(self._gone, [{"of_task": one} for one in sorted(ids)])
 
     @memoized_property
     def _gone(self) -> Any:
-        return delete(self.table).where(self.table.c.task_id == bindparam("of_task"))
+        return delete(self.table).where(
+            self.table.c.task_id == bindparam("of_task", type_=String())
+        )
 
     # -- reads ------------------------------------------------------------------------------------
 

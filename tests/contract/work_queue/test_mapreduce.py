@@ -9,8 +9,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
+from examples.mapreduce.mapreduce import MapReduce
+from stickybus import Insert, Worker
 from tests import requirements as needs
+from tests.contract.work_queue.conftest import MakeWork
 
+WORDS = MapReduce(
+    "words",
+    map=lambda text: ((word, 1) for word in text.split()),
+    reduce=lambda _word, counts: sum(counts),
+    combine=lambda _word, counts: [sum(counts)],
+    shards=1,
+)
 ROOT = Path(__file__).parents[3]
 
 
@@ -55,3 +65,19 @@ def test_92_words_are_counted_once_though_workers_are_killed(
 
     assert "right" in shown
     assert "5 processes killed" in shown
+
+
+def test_92_nothing_is_reduced_while_something_is_left_to_map(make_work: MakeWork) -> None:
+    work, [shard] = make_work(), WORDS.shard_queues
+    work.modify(*(Insert(queue=WORDS.inputs, value=text) for text in ("to be", "or not to be")))
+    reducer = Worker(work, WORDS.reducer(work), shard)
+
+    Worker(work, WORDS.map_task, WORDS.inputs).run(limit=1)
+    work.insert(shard, {"be": [2]})
+    reducer.run(limit=2)
+
+    assert work.queues() == {WORDS.inputs: 1, shard: 1}
+    Worker(work, WORDS.map_task, WORDS.inputs).run(limit=1)
+    while not WORDS.is_done(work):
+        reducer.run(limit=1)
+    assert dict(WORDS.results(work)) == {"to": 2, "be": 4, "or": 1, "not": 1}

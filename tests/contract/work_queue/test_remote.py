@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import signal
 import subprocess
 import sys
@@ -60,7 +61,9 @@ def work(make_work: MakeWork) -> WorkQueue:
 def run_program(work: WorkQueue, database_url: URL, lines: str) -> subprocess.Popen[str]:
     """Start a process that has opened the same service as `work`, and goes on with these lines."""
     program = [sys.executable, "-c", PROGRAM + lines, address_of(work, database_url)]
-    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    # The tests' own processes don't let gRPC survive a fork, which a program of a user does.
+    as_users = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=as_users)
     assert process.stdout is not None
     assert process.stdout.readline() == "opened\n"
     return process

@@ -599,6 +599,7 @@ def test_a_coroutine_function_needs_an_asynchronous_engine(
 
 @pytest.mark.database_only
 @needs.one_writer
+@pytest.mark.database_only
 @pytest.mark.parametrize("begins", [False, True], ids=["by the driver", "at once"])
 def test_a_handler_that_reads_before_it_writes_has_its_effect_once(
     work: WorkQueue,

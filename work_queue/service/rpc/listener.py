@@ -53,7 +53,7 @@ class GrpcListener:
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
             ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER_SECONDS * 1000),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_ANSWER_SECONDS * 1000),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_SECONDS * 1000),
         )
 

@@ -31,8 +31,8 @@ def make_work(database_url: URL) -> Iterator[Any]:
     """Makes work queues on the test's database."""
     with ExitStack() as made:
 
-        def make(**options: Any) -> WorkQueue:
-            work = WorkQueue(database_url, **options)
+        def make(*, database: URL | None = None, **options: Any) -> WorkQueue:
+            work = WorkQueue(database or database_url, **options)
             made.callback(work.close)
             return work
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 from sqlalchemy import URL
 
-from devtools.server import DatabaseServer
+from devtools.proxy import Moment, Proxy
 from queue_core.errors import ConfigurationError
+from tests import requirements as needs
 from tests.contract.service.certificates import Certificates
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, details, refused
@@ -244,22 +246,23 @@ def test_two_servers_on_one_database_share_its_tasks(
         assert not entroqs[0].Queues(api.QueuesRequest()).queues
 
 
+@needs.server
 def test_a_database_that_does_not_answer_is_told(
-    own_server: DatabaseServer, own_server_url: URL, stubs: Stubs
+    database_url: URL, make_work: Any, serve: Serve, stubs: Stubs
 ) -> None:
-    with WorkQueue(own_server_url) as work:
-        served = Served(work)
-        try:
-            with served.channel() as channel:
-                entroq, api = stubs.api_stub(channel), stubs.api
-                own_server.stop()
-                for call, request in (
-                    (entroq.Time, api.TimeRequest()),
-                    (entroq.TryClaim, api.ClaimRequest(claimant_id="ann", queues=["a"])),
-                    (entroq.Modify, api.ModifyRequest(claimant_id="a", inserts=[{"queue": "a"}])),
-                ):
-                    refused(grpc.StatusCode.UNAVAILABLE, lambda: call(request))  # noqa: B023
-                own_server.start()
-                entroq.Modify(api.ModifyRequest(claimant_id="a", inserts=[{"queue": "a"}]))
-        finally:
-            served.stop()
+    with ExitStack() as network:
+        proxy = network.enter_context(Proxy.before(database_url))
+        served = serve(make_work(database=proxy.through(database_url)))
+        with served.channel() as channel:
+            entroq, api = stubs.api_stub(channel), stubs.api
+            insert = api.ModifyRequest(claimant_id="ann", inserts=[{"queue": "a"}])
+            entroq.Modify(insert)  # a connection that is opened commits as well
+            proxy.cut_at(b"COMMIT", Moment.AFTER)
+            error = refused(grpc.StatusCode.UNKNOWN, lambda: entroq.Modify(insert))
+            assert "COMMIT" in error.details()
+            assert len(entroq.Tasks(api.TasksRequest(queue="a")).tasks) == 2
+            network.close()
+            claim = api.ClaimRequest(claimant_id="ann", queues=["a"])
+            refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.Time(api.TimeRequest()))
+            refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.TryClaim(claim))
+            refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.Modify(insert))

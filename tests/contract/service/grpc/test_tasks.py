@@ -10,6 +10,7 @@ import pytest
 
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Stubs, details, refused
 from work_queue.modification import Insert
+from work_queue.service.rpc import answers
 from work_queue.work_queue import WorkQueue
 
 YEAR_MS = 366 * 86_400_000
@@ -326,17 +327,17 @@ def test_integers_and_bytes_that_a_value_does_not_hold(
     }
 
 
-def test_a_value_that_no_message_holds_is_given_back(
-    entroq: Any, stubs: Stubs, work: WorkQueue
+def test_what_is_claimed_for_an_answer_that_fails_is_given_back(
+    entroq: Any, stubs: Stubs, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep: list[Any] = []
-    for _ in range(500):
-        deep = [deep]
-    work.insert("a", deep)
-    refused(grpc.StatusCode.INTERNAL, lambda: claim(entroq, stubs, "a"))
-    task = work.try_claim("a")
-    assert task is not None
-    assert task.value == deep
+    def fail(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(answers, "claimed", fail)
+    work.insert("a")
+    error = refused(grpc.StatusCode.INTERNAL, lambda: claim(entroq, stubs, "a"))
+    assert "secret" not in error.details()
+    assert work.try_claim("a") is not None
 
 
 def test_scenario_11_an_insert_elsewhere_wakes_a_claim(

@@ -13,10 +13,14 @@ from typing import Any
 import grpc
 import pytest
 
+from devtools.proxy import Proxy
+from queue_core.errors import DatabaseUnreachableError
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, refused
 from work_queue.face.claiming import Claiming
+from work_queue.remote import grpc_transport as transport
 from work_queue.requests import ClaimRequest
+from work_queue.service.rpc import listener
 from work_queue.task import Task
 from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
@@ -86,6 +90,41 @@ def test_scenario_88_a_killed_caller_takes_nothing(
     until(lambda: waiting(work) == 0)
     work.insert("a")
     is_untouched(work)
+
+
+def test_a_caller_whose_network_is_gone_is_missed(
+    serve: Serve, stubs: Stubs, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KEEPALIVE_SECONDS", "KEEPALIVE_ANSWER_SECONDS"):
+        monkeypatch.setattr(listener, name, 1)
+    request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
+    with Proxy("127.0.0.1", serve().port) as network:
+        address = f"127.0.0.1:{network.port}"
+        with grpc.insecure_channel(address) as channel:
+            call = stubs.api_stub(channel).Claim.future(request)
+            until(lambda: waiting(work) == 1)
+            network.swallow()
+            until(lambda: waiting(work) == 0)
+            work.insert("a")
+            is_untouched(work)
+            call.cancel()
+
+
+def test_a_service_whose_network_is_gone_is_missed_by_its_clients(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried = [(key, 500 if key.endswith("_ms") else value) for key, value in transport.OPTIONS]
+    monkeypatch.setattr(transport, "OPTIONS", tuple(hurried))
+    with (
+        Proxy("127.0.0.1", serve().port) as network,
+        WorkQueue(f"grpc://127.0.0.1:{network.port}") as client,
+    ):
+        client.time()
+        network.swallow()
+        started = time.monotonic()
+        with pytest.raises(DatabaseUnreachableError):
+            client.time()
+        assert time.monotonic() - started < 10
 
 
 def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from tests.contract.service.http.running import Running
@@ -31,8 +32,11 @@ def serve(database_url: URL) -> Iterator[Serve]:
     with ExitStack() as made:
 
         def start(*, poll_seconds: float | None = None, **options: Any) -> Running:
-            work = made.enter_context(WorkQueue(database_url, poll_seconds=poll_seconds))
-            running = Running(work, **options)
+            registry = CollectorRegistry()
+            work = made.enter_context(
+                WorkQueue(database_url, poll_seconds=poll_seconds, metrics_registry=registry)
+            )
+            running = Running(work, registry=registry, **options)
             made.callback(running.close)
             return running
 

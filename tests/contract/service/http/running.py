@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
+from prometheus_client import CollectorRegistry
 
 from tests.contract.harness import BOUND_SECONDS
 from work_queue.service.authoriser import Authoriser
@@ -26,10 +27,15 @@ class Running:
     """A service on a free port. `call` calls it raw, by protocol 2."""
 
     def __init__(
-        self, work: WorkQueue, *, authoriser: Authoriser | None = None, **options: Any
+        self,
+        work: WorkQueue,
+        *,
+        authoriser: Authoriser | None = None,
+        registry: CollectorRegistry | None = None,
+        **options: Any,
     ) -> None:
         self.work = work
-        self.calls = Calls(work, authoriser)
+        self.calls = Calls(work, authoriser, registry)
         self._service = Service(self.calls, [HttpListener(self.calls, **options)])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

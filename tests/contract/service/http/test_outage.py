@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from devtools.server import DatabaseServer, StopMode
@@ -18,8 +19,9 @@ from work_queue.work_queue import WorkQueue
 
 @pytest.fixture
 def running(own_server_url: URL) -> Iterator[Running]:
-    with WorkQueue(own_server_url, poll_seconds=1) as work:
-        service = Running(work)
+    registry = CollectorRegistry()
+    with WorkQueue(own_server_url, poll_seconds=1, metrics_registry=registry) as work:
+        service = Running(work, registry=registry)
         yield service
         service.close()
 
@@ -40,7 +42,7 @@ def test_calls_are_refused_until_the_database_is_back(
             assert "SELECT" not in refusal["message"]
         assert httpx.get(f"{running.url}/health").status_code == 503
         metrics = httpx.get(f"{running.url}/metrics")
-        assert "stickybus_work_database_up 0.0" in metrics.text
+        assert 'stickybus_database_up{table="work_tasks"} 0.0' in metrics.text
         # It ends, or goes on when the database is back.
         own_server.start()
         eventually(lambda: running.call("/time").status_code == 200)

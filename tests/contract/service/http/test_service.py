@@ -113,9 +113,9 @@ def test_metrics_tell_what_queues_have(service: Running) -> None:
     service.modify(inserts=[{"queue": 'a"b', "byMs": 60_000}, {"queue": 'a"b'}, {"queue": 'a"b'}])
     service.claim('a"b')
     for state in ("available", "claimed", "future"):
-        labels = f'{{queue="a\\"b",state="{state}"}}'
-        assert metric(service, f"stickybus_work_tasks{labels}") == 1
-    assert metric(service, "stickybus_work_database_up") == 1
+        labels = f'{{queue_name="a\\"b",state="{state}"}}'
+        assert metric(service, f"stickybus_tasks{labels}") == 1
+    assert metric(service, 'stickybus_database_up{table="work_tasks"}') == 1
     assert metric(service, "process_open_fds")
 
 
@@ -143,6 +143,8 @@ def test_a_database_that_does_not_answer_is_told(
     refusal = service.refusal(503, "/time")
     assert refusal["code"] == 14
     assert "secret" not in refusal["message"]
+    labels = '{method="time",outcome="unavailable"}'
+    assert metric(service, f"stickybus_work_calls_total{labels}") == 1
     assert httpx.get(f"{service.url}/health").status_code == 503
 
 

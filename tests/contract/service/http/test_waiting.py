@@ -5,6 +5,7 @@ Polls are an hour: where nothing else wakes a claim, the test fails by its bound
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,11 +14,13 @@ from threading import Event
 import httpx
 import msgspec
 import pytest
+from starlette.types import Message
 
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.running import NEW, Json, Running, task_id
+from work_queue.service.http.app import Application
 from work_queue.task import Task
 
 HOUR = 3600.0
@@ -140,6 +143,40 @@ def test_scenario_88_what_was_taken_for_who_vanished_is_given_back(
     eventually(lambda: not service.waiting and not service.calls._claiming)
     go_on.set()
     [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
+    assert (free.id, free.claimant) == (task.id, "")
+
+
+def test_scenario_88_what_came_as_the_caller_vanished_is_given_back(service: Running) -> None:
+    task = service.work.insert("a")
+    sent, seen = msgspec.json.encode(body("a")), list[Message]()
+    heard: Iterator[Message] = iter(
+        [
+            {"type": "http.request", "body": sent, "more_body": False},
+            {},  # nothing is heard while the claim waits
+            {"type": "http.disconnect"},
+        ]
+    )
+
+    async def receive() -> Message:
+        message = next(heard)
+        if not message:
+            await asyncio.Event().wait()
+        return message
+
+    async def send(message: Message) -> None:
+        seen.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v0/claim",
+        "headers": [],
+        "query_string": b"",
+    }
+    app = Application(service.calls, 1000).starlette()
+    asyncio.run(app(scope, receive, send))
+    assert seen[0]["status"] == 499
+    [free] = service.work.tasks("a")
     assert (free.id, free.claimant) == (task.id, "")
 
 
