@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
+from devtools.servers import NO_CERTIFICATES
 from stickybus import BusConfig, Entry, PersistentBus, State
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +41,11 @@ _DOCUMENTS = [
 ]
 
 
+def _trusting() -> dict[str, str]:
+    """The environment, but for what keeps tests of database servers from reading certificates."""
+    return {key: value for key, value in os.environ.items() if key not in NO_CERTIFICATES}
+
+
 def _run(*command: str | Path, folder: Path, timeout_seconds: float = 60) -> str:
     """Run a program in `folder`, which must end with exit code 0.
 
@@ -51,7 +57,7 @@ def _run(*command: str | Path, folder: Path, timeout_seconds: float = 60) -> str
     started = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**_trusting(), "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
+from devtools.servers import NO_CERTIFICATES
 from tests.contract.service.http.running import Running
 from work_queue.work_queue import WorkQueue
 
@@ -23,7 +24,7 @@ class Serve(Protocol):
 @pytest.fixture(autouse=True)
 def _authorities(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the authorities that httpx brings: the environment of database servers names none."""
-    for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+    for variable in NO_CERTIFICATES:
         monkeypatch.delenv(variable, raising=False)
 
 
