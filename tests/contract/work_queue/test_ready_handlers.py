@@ -14,7 +14,10 @@ import pytest
 from stickybus import ConfigurationError, ImmediateRetries, Insert, Job, Task, Worker, WorkQueue
 from stickybus.task_handlers import in_batches, map_to, post_to, run_program
 from tests import requirements as needs
+from tests.contract.service.authorities import authorities
 from tests.contract.work_queue.conftest import MakeWork
+
+__all__ = ["authorities"]
 
 
 @pytest.fixture

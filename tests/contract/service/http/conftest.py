@@ -10,22 +10,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
-from devtools.servers import NO_CERTIFICATES
+from tests.contract.service.authorities import authorities
 from tests.contract.service.http.running import Running
 from work_queue.work_queue import WorkQueue
+
+__all__ = ["authorities"]
 
 
 class Serve(Protocol):
     """Starts a service of a new work queue on the test's database."""
 
     def __call__(self, **options: Any) -> Running: ...
-
-
-@pytest.fixture(autouse=True)
-def _authorities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the authorities that httpx brings: the environment of database servers names none."""
-    for variable in NO_CERTIFICATES:
-        monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.fixture
