@@ -69,10 +69,10 @@ pooler() {
     apt_install $(apt-cache depends pgbouncer | sed -n 's/^ *Depends: \(lib[^ ]*\)$/\1/p')
     mkdir -p "${own_pgbouncer%/*}"
     folder=$(mktemp -d $own_pgbouncer.XXXXXX)
-    (cd "$folder" && apt-get download -qq -o APT::Sandbox::User=root pgbouncer && dpkg-deb --extract pgbouncer_*.deb root) ||
+    (cd "$folder" && apt-get download -qq -o APT::Sandbox::User=root pgbouncer && dpkg-deb --extract pgbouncer_*.deb unpacked) ||
         fail "PgBouncer could not be unpacked: install it (Debian: pgbouncer)."
-    mv "$folder"/root/usr/sbin/pgbouncer "$folder"
-    rm -rf "$folder"/root "$folder"/*.deb
+    mv "$folder"/unpacked/usr/sbin/pgbouncer "$folder"
+    rm -rf "$folder"/unpacked "$folder"/*.deb
     chmod 755 "$folder"
     # Another setup may have been faster.
     mv -T "$folder" $own_pgbouncer 2> /dev/null || rm -rf "$folder"
@@ -111,19 +111,19 @@ mysql_by_apt() {
         sed -n 's/^Debian Debian //p' | head -n 1)
     mkdir -p "${own_mysql%/*}"
     folder=$(mktemp -d "$own_mysql.XXXXXX")
-    mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/apt/none" "$folder/root"
+    mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/apt/none" "$folder/unpacked"
     : > "$folder/apt/status"
     keys=/usr/share/keyrings/debian-archive-keyring.gpg
     echo "deb [signed-by=$keys] $mirror unstable main" > "$folder/apt/sources.list"
     apt_aside update && apt_aside install --download-only mysql-server-core || { rm -rf "$folder"; return 1; }
     for package in "$folder"/apt/archives/*.deb; do
-        dpkg-deb --extract "$package" "$folder/root"
+        dpkg-deb --extract "$package" "$folder/unpacked"
     done
-    rm -rf "$folder/apt" "$folder/root/usr/share/doc" "$folder/root/usr/share/perl"
+    rm -rf "$folder/apt" "$folder/unpacked/usr/share/doc" "$folder/unpacked/usr/share/perl"
     cat > "$folder/mysqld" << 'EOF'
 #!/bin/sh
 # Runs the server with the libraries that it was built for.
-root=$(dirname "$(readlink -f "$0")")/root
+root=$(dirname "$(readlink -f "$0")")/unpacked
 libraries=$(echo "$root"/usr/lib/*-linux-gnu*)
 exec "$libraries"/ld-linux*.so.* --library-path "$libraries" "$root/usr/sbin/mysqld" "$@" --basedir="$root/usr"
 EOF
