@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -15,6 +14,7 @@ import pytest
 
 from devtools.proxy import Proxy
 from queue_core.errors import DatabaseUnreachableError
+from tests.contract.harness import eventually
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, refused
 from work_queue.face.claiming import Claiming
@@ -26,14 +26,6 @@ from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
 
 CLAIM = "/api.EntroQ/Claim"
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it does not come to hold"
-        time.sleep(0.01)
 
 
 def waiting(work: WorkQueue) -> int:
@@ -53,9 +45,9 @@ def test_scenario_88_a_cancelled_claim_takes_nothing(
     entroq: Any, stubs: Stubs, work: WorkQueue
 ) -> None:
     call = entroq.Claim.future(stubs.api.ClaimRequest(claimant_id="ann", queues=["a"]))
-    until(lambda: waiting(work) == 1)
+    eventually(lambda: waiting(work) == 1)
     call.cancel()
-    until(lambda: waiting(work) == 0)
+    eventually(lambda: waiting(work) == 0)
     work.insert("a")
     is_untouched(work)
 
@@ -65,7 +57,7 @@ def test_a_claim_whose_time_is_over_takes_nothing(
 ) -> None:
     request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
     refused(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: entroq.Claim(request, timeout=0.1))
-    until(lambda: waiting(work) == 0)
+    eventually(lambda: waiting(work) == 0)
     work.insert("a")
     is_untouched(work)
 
@@ -83,11 +75,11 @@ def test_scenario_88_a_killed_caller_takes_nothing(
     spawn = multiprocessing.get_context("spawn")
     caller = spawn.Process(target=_claim, args=(served.port, request))
     caller.start()
-    until(lambda: waiting(work) == 1)
+    eventually(lambda: waiting(work) == 1)
     assert caller.pid is not None
     os.kill(caller.pid, signal.SIGKILL)
     caller.join(PATIENCE_SECONDS)
-    until(lambda: waiting(work) == 0)
+    eventually(lambda: waiting(work) == 0)
     work.insert("a")
     is_untouched(work)
 
@@ -102,9 +94,9 @@ def test_a_caller_whose_network_is_gone_is_missed(
         address = f"127.0.0.1:{network.port}"
         with grpc.insecure_channel(address) as channel:
             call = stubs.api_stub(channel).Claim.future(request)
-            until(lambda: waiting(work) == 1)
+            eventually(lambda: waiting(work) == 1)
             network.swallow()
-            until(lambda: waiting(work) == 0)
+            eventually(lambda: waiting(work) == 0)
             work.insert("a")
             is_untouched(work)
             call.cancel()
@@ -157,7 +149,7 @@ def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
         calling.cancel()
         time.sleep(0.2)  # the cancellation travels; the server's loop can't tell of it
         answers.set()
-        until(lambda: work.queue_stats("a")[0].available == 1)
+        eventually(lambda: work.queue_stats("a")[0].available == 1)
         [task] = work.tasks("a")
         assert (task.claimant, task.value) == ("", "mine")
 
@@ -169,7 +161,7 @@ def test_a_stop_ends_claims_that_wait_and_leaves_no_lease(
     request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
     with served.channel() as channel:
         calls = [stubs.api_stub(channel).Claim.future(request) for _ in range(5)]
-        until(lambda: waiting(work) == 5)
+        eventually(lambda: waiting(work) == 5)
         served.stop()
         for call in calls:
             error: Any = call.exception(PATIENCE_SECONDS)
@@ -186,11 +178,11 @@ def test_tasks_that_arrive_during_a_stop_go_to_somebody_or_stay(
     request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"], duration_ms=3_600_000)
     with served.channel() as channel:
         calls = [stubs.api_stub(channel).Claim.future(request) for _ in range(20)]
-        until(lambda: waiting(work) == 20)
+        eventually(lambda: waiting(work) == 20)
         stop = threading.Thread(target=served.stop)
         stop.start()
         for _ in range(20):
             work.insert("a")
         stop.join()
         got = {call.result().task.id for call in calls if call.exception(PATIENCE_SECONDS) is None}
-    until(lambda: {task.id for task in work.tasks("a") if task.claimant} == got)
+    eventually(lambda: {task.id for task in work.tasks("a") if task.claimant} == got)
