@@ -88,6 +88,8 @@ class Holdings:
 
     def lane_without_place(self, entry: Entry) -> Lane | None:
         """Where an entry goes that has no place of its queue or key; None if it may start."""
+        if not self.places.limit_any:
+            return None
         lane = self.places.lanes.get(entry.queue_name)
         if lane is not None and not self.ledger.has_place(lane, entry.record_id):
             return lane

@@ -76,6 +76,8 @@ class Places:
         self.keys = KeyPlaces(store, idle_threads)
         self.lanes = dict[str, Lane]()
         """Of the queues that are limited, as the last look has found; empty, as mostly."""
+        self.limit_any = False
+        """Whether there are limits, as far as is known. It is asked for each call of a handler."""
         self.nodes = 1
         """How many live nodes share the places."""
 
@@ -84,11 +86,7 @@ class Places:
         limits = [*limits]
         self.lanes = {limit.queue_name: limit.lane for limit in limits if limit.limits_queue}
         self.keys.learn(limits)
-
-    @property
-    def limit_any(self) -> bool:
-        """Whether there are limits, as far as is known."""
-        return bool(self.lanes or self.keys.queues)
+        self.limit_any = bool(self.lanes or self.keys.queues)
 
     def concern(self, entries: Iterable[Entry]) -> bool:
         """Whether some of the entries need places."""
