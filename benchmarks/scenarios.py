@@ -18,7 +18,7 @@ from benchmarks.nodes import idle, memory, nodes
 from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
-from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
+from benchmarks.rates import claim_batch, drain, limits, post, post_many, queues, through
 from benchmarks.tasks import task_claims, tasks
 from benchmarks.workload import Sizes
 
@@ -31,6 +31,7 @@ SCENARIOS: dict[str, Scenario] = {
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,
+    "queues": queues,
     "limits": limits,
     "limit-keys": limit_keys,
     "tasks": tasks,
