@@ -36,7 +36,7 @@ SETTLE_SECONDS = 3.0
 """From an idle node's start to the first count: the start's own statements are over by then."""
 LOOK_SECONDS = 0.02
 """Between questions to a node while it works."""
-_ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class BusProcess:
@@ -53,7 +53,7 @@ class BusProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=_ROOT,
+            cwd=ROOT,
         )
 
     def tell(self, question: str) -> None:
