@@ -431,9 +431,9 @@ def sweep_against_the_ledger() -> list[Planting]:
     """The sweep gives back what is in hand."""
 
     def turn(self: Sweep, now: float) -> int:
-        if now < self._at:
+        if now < self.next_turn:
             return 0
-        self._at = now + 8.0
+        self.next_turn = now + 8.0
         return self._holdings.release(self._holdings.in_processing())
 
     return [(Sweep, "turn", turn)]

@@ -133,7 +133,7 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is engine_of(bus).store.database.dialect.capabilities.notifies
+    assert hints.running is engine_of(bus).store.database.dialect.capabilities.notifies
 
 
 @each_mode

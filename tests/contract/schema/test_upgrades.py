@@ -30,7 +30,7 @@ from tests.contract.schema.tables import TABLES, described, differences, report,
 
 def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
     """Make the tables as they were at a revision."""
-    config = schema._config(names or schema.DEFAULT_TABLES)
+    config = schema.alembic_config(names or schema.DEFAULT_TABLES)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)

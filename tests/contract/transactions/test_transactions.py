@@ -322,7 +322,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing = threading.Thread(target=connection.commit)
     committing.start()
     assert begun.wait(20)
-    looked_for = lifecycle_of(bus).claim_loop._announced._announced
+    looked_for = lifecycle_of(bus).claim_loop.announced.looked_for
     eventually(
         lambda: [one.looks > LOOKS for one in looked_for] in ([True], []),
         "the first looks are over",
