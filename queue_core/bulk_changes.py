@@ -32,8 +32,9 @@ from queue_core.reading.changes import (
     Rescheduling,
     Retrying,
 )
-from queue_core.reading.history import REPEATABLE, Progress
+from queue_core.reading.history import REPEATABLE
 from queue_core.reading.search import dead_letter_entries
+from queue_core.reading.truncation import Progress
 from queue_core.storage.arguments import name
 from queue_core.storage.filter import Filter, checked_ids, state_values
 from sql.tables import CLASS_NAME_LENGTH

@@ -16,7 +16,8 @@ from sqlalchemy import Connection
 
 from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
-from queue_core.links.keys import KEY_MARK, WAITING, Hold
+from queue_core.links.hold import WAITING, Hold
+from queue_core.links.keys import KEY_MARK
 from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.keyed import Answer, KeyState, Posted
 from queue_core.model.run_limit import LIMIT_MARK

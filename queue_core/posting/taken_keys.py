@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import KeyLockedError
-from queue_core.links.keys import LOOK_SECONDS, later
+from queue_core.links.hold import later
+from queue_core.links.keys import LOOK_SECONDS
 from queue_core.model.keyed import Keep
 from queue_core.posting.draft import Draft
 from queue_core.runtime.shown import shown

@@ -22,7 +22,7 @@ from queue_core.errors import (
 )
 from queue_core.model.entry import Entry
 from queue_core.reading.changes import Change
-from queue_core.reading.history import Progress
+from queue_core.reading.truncation import Progress
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.filter import Filter, Where

@@ -35,6 +35,7 @@ from queue_core.holding.sweep import Sweep
 from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
 from queue_core.links.ordering import Ordering
+from queue_core.links.verdict import Verdict
 from queue_core.model.lanes import Lane
 from queue_core.model.limit import Limit
 from queue_core.model.outcome import Outcome
@@ -604,8 +605,9 @@ def links_not_looked_after() -> list[Planting]:
 @_bug
 def wait_over_at_the_first_look() -> list[Planting]:
     """An entry starts though what it waits for has not ended."""
-    module = queue_core.links.dependencies
-    return [(module, "_verdict", lambda _rows: (module._Verdict.RELEASE, None))]
+    return [
+        (queue_core.links.dependencies, "verdict_on", lambda _rows: (Verdict.RELEASE, None)),
+    ]
 
 
 @_bug
