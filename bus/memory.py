@@ -28,7 +28,8 @@ from bus.subscriptions import Others
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
-from queue_core.model.config import BusConfig, BusSettings
+from queue_core.model.config import BusConfig
+from queue_core.model.config_keys import BusSettings
 from queue_core.model.entry import Entry
 from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE

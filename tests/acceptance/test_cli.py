@@ -21,7 +21,7 @@ from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.reading import bulk, changes
 from queue_core.runtime.manual_clock import ManualClock

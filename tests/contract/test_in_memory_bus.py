@@ -25,7 +25,8 @@ from queue_core.errors import (
 )
 from queue_core.model.config import BusConfig
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ExponentialRetries, GiveUp
+from queue_core.model.retry import GiveUp
+from queue_core.model.retry_policies import ExponentialRetries
 from queue_core.model.states import State
 from queue_core.running.handler_pool import HandlerPool
 from tests.contract.harness import (

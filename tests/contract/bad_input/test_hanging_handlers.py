@@ -14,7 +14,7 @@ from sqlalchemy import select
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.model.config import BusConfig
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus

@@ -22,7 +22,7 @@ from queue_core.errors import (
     InvalidPostError,
 )
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ImmediateRetries, ScheduledRetries
+from queue_core.model.retry_policies import ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.reading import bulk
 from queue_core.reading.bulk import BulkResult, Unchanged

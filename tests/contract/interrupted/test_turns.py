@@ -18,7 +18,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.finishing.finisher import Finisher
 from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.ledger import Ledger
-from queue_core.model.config import Mode
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 from queue_core.posting import posted_hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits

@@ -13,7 +13,8 @@ from sqlalchemy import URL, create_engine
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import LifecycleError
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.mode import Mode
 from queue_core.model.states import State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import (

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.model.retry import ImmediateRetries, ScheduledRetries
+from queue_core.model.retry_policies import ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from sql.capabilities import Capabilities
 from tests.contract.cluster import born_claimed

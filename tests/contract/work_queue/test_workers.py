@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import URL, create_engine, event, select
 
 from queue_core.errors import ConfigurationError, InvalidRequestError, LifecycleError
-from queue_core.model.retry import Circuit, GiveUp, ImmediateRetries, RetryLater
+from queue_core.model.retry import GiveUp, RetryLater
+from queue_core.model.retry_policies import Circuit, ImmediateRetries
 from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, eventually
