@@ -5,16 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Unpack
 
-from queue_core.bulk_options import (
-    BulkOptions,
-    FailedFilters,
-    WaitingFilters,
-)
+from queue_core.bulk_options import BulkOptions, FailedFilters, WaitingFilters
 from queue_core.engine import QueueEngine
 from queue_core.reading.bulk import Bulk, BulkResult
-from queue_core.reading.changes import (
-    Change,
-)
+from queue_core.reading.changes import Change
 from queue_core.storage.arguments import name
 from queue_core.storage.filter import Filter, checked_ids
 from sql.tables import CLASS_NAME_LENGTH

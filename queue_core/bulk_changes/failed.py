@@ -8,20 +8,12 @@ from typing import Unpack
 import msgspec
 
 from queue_core.bulk_changes.bulk_change import BulkChange, wanted_of
-from queue_core.bulk_options import (
-    DeadLetterOptions,
-    FailedFilters,
-    FailedOptions,
-    RetryAllOptions,
-)
+from queue_core.bulk_options import DeadLetterOptions, FailedFilters, FailedOptions, RetryAllOptions
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry
 from queue_core.model.states import State, States
 from queue_core.reading.bulk import BulkResult, Stop
-from queue_core.reading.changes import (
-    Discarding,
-    Retrying,
-)
+from queue_core.reading.changes import Discarding, Retrying
 from queue_core.reading.history import REPEATABLE
 from queue_core.reading.search import dead_letter_entries
 from queue_core.reading.truncation import Progress

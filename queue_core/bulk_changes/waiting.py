@@ -18,11 +18,7 @@ from queue_core.bulk_options import (
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
 from queue_core.reading.bulk import BulkResult, Stop
-from queue_core.reading.changes import (
-    NOT_STARTED,
-    Removing,
-    Rescheduling,
-)
+from queue_core.reading.changes import NOT_STARTED, Removing, Rescheduling
 from queue_core.reading.truncation import Progress
 from queue_core.storage.filter import Filter
 

@@ -15,11 +15,7 @@ import msgspec
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from queue_core.errors import (
-    DatabaseUnreachableError,
-    ForkedError,
-    StickybusError,
-)
+from queue_core.errors import DatabaseUnreachableError, ForkedError, StickybusError
 from queue_core.model.entry import Entry
 from queue_core.reading.changes import Change
 from queue_core.reading.truncation import Progress

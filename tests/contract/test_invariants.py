@@ -13,14 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
 from queue_core.posting import posted_hand_over
-from stickybus import (
-    Entry,
-    EntryContext,
-    Failure,
-    ImmediateRetries,
-    Posting,
-    State,
-)
+from stickybus import Entry, EntryContext, Failure, ImmediateRetries, Posting, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus

@@ -13,13 +13,7 @@ import pytest
 from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.manual_clock import ManualClock
-from stickybus import (
-    Entry,
-    InvalidPostError,
-    MissedPolicy,
-    NotificationQueue,
-    NotificationService,
-)
+from stickybus import Entry, InvalidPostError, MissedPolicy, NotificationQueue, NotificationService
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, eventually, lifecycle_of, node_of, schedules_of

@@ -6,10 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from alembic import command
-from sqlalchemy import (
-    Engine,
-    text,
-)
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from sql import schema
@@ -17,11 +14,7 @@ from sql.database import Database
 from sql.families import VERSION_TABLE
 from sql.schema import Fit
 from sql.types import DATE_GLOB, SECONDS_GLOB
-from stickybus import (
-    SchemaTooNewError,
-    SchemaTooOldError,
-    create_schema,
-)
+from stickybus import SchemaTooNewError, SchemaTooOldError, create_schema
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Recorder, eventually

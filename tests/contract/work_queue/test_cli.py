@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from stickybus.cli import clearing, main, tasks
+from stickybus.cli import clearing, main, task_changes
 from tests.contract.work_queue.backends import address_of
 from tests.contract.work_queue.conftest import MakeWork
 from work_queue.modification import Insert
@@ -121,7 +121,7 @@ def test_what_is_deleted_is_shown(
     assert held.id in told
     assert "none" in told
     assert work.queues() == {"b": 1}
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(task_changes, "RETRY_SECONDS", 0.01)
     threading.Timer(0.2, lambda: work.modify(work.tasks("b")[0].release())).start()
     assert held.id in run("rm", "-t", held.id, "-r", "1000")
     assert work.queues() == {}

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import invariant, precondition, rule
 
 from tests import requirements as needs
 from tests.contract.work_queue.model import CLAIMANTS, Machine, run

@@ -17,14 +17,7 @@ from tests.contract.work_queue.model import CLAIMANTS, Machine, run
 from tests.contract.work_queue.planted_in_docs import BUGS, SPACE
 from work_queue.document import DocClaim, DocSet
 from work_queue.faults import DependencyError, FaultKind
-from work_queue.modification import (
-    ChangeDoc,
-    DeleteDoc,
-    DependDoc,
-    DependSet,
-    InsertDoc,
-    RenewSet,
-)
+from work_queue.modification import ChangeDoc, DeleteDoc, DependDoc, DependSet, InsertDoc, RenewSet
 from work_queue.refs import DocRef, SetRef
 
 KEYS, PLACES = ("x", "y"), ("", "s")

@@ -28,12 +28,7 @@ from queue_core.errors import (
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.certificates import Certificates
-from tests.contract.work_queue.backends import (
-    address_of,
-    backend_of,
-    own_backend_of,
-    waiting,
-)
+from tests.contract.work_queue.backends import address_of, backend_of, own_backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.services import Services
 from work_queue.document import DocClaim
