@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from queue_core.claiming.claimed_hand_over import ClaimedHandOver
 from queue_core.claiming.claimer import Claimer
 from queue_core.finishing.finisher import Finisher
 from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
@@ -44,7 +45,8 @@ The state in memory is the same on servers, whose round trips take long.
 CRITICAL = [
     function.__code__
     for function in (
-        *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed, Claimer._submit_early),
+        *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed),
+        *(ClaimedHandOver.load, ClaimedHandOver.submit, ClaimedHandOver.submit_early),
         *(
             AnnouncedCommits._start_committed,
             PostedHandOver.submit,
