@@ -21,7 +21,8 @@ from benchmarks.workload import (
     verify_counts,
 )
 from bus.persistent import PersistentBus
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 
 PROCESSES = 2

@@ -28,7 +28,8 @@ from benchmarks.workload import (
 )
 from notifications.service import NotificationService
 from queue_core.metrics import Metrics
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.mode import Mode
 from queue_core.model.outcome import Outcome
 from queue_core.model.posting import Posting
 

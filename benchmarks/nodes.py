@@ -26,7 +26,8 @@ from benchmarks.workload import (
     median_ratio,
     verify_counts,
 )
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.mode import Mode
 
 TABLE = BusConfig().table
 PROCESSES = (1, 2, 4, 8, 16)

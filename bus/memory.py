@@ -11,32 +11,28 @@ proves a commit.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
-from sqlalchemy import Connection
-
 from bus.commits import at_commit, connection_of
 from bus.event_bus import EventBus
-from bus.memory_entries import as_ended, run_again
+from bus.memory_events import MemoryEvents
 from bus.memory_refusals import refuse_links
 from bus.subscriptions import Others
-from queue_core.errors import ConfigurationError, LifecycleError
+from queue_core.errors import ConfigurationError
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
-from queue_core.model.config import BusConfig, BusSettings
+from queue_core.model.config import BusConfig
+from queue_core.model.config_keys import BusSettings
 from queue_core.model.entry import Entry
 from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE
-from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.posting import Posting
 from queue_core.model.settings import configured
 from queue_core.model.states import States
-from queue_core.model.transit import Transit
 from queue_core.running.admission import KnownTypes, unlimited
 from queue_core.running.context_restored import restoring
 from queue_core.running.handler_pool import HandlerPool
@@ -46,7 +42,6 @@ from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
-from queue_core.storage.filter import state_values
 from queue_core.storage.rows import Rows
 
 
@@ -56,18 +51,6 @@ class _Unleased:
     def may_start(self, epoch: int) -> bool:
         """Always."""
         return True
-
-
-class _Waiting:
-    """Counts the events that wait, for handlers that ask."""
-
-    def __init__(self, bus: InMemoryBus) -> None:
-        self._bus = bus
-
-    def size(self, queue_name: str, connection: Connection | None = None) -> int:
-        """Events of the bus whose handlers do not run; there is no other queue."""
-        live, running = self._bus._live, self._bus._pool.runner.running()  # noqa: SLF001 -- its own
-        return max(0, len(live) - len(running))
 
 
 class InMemoryBus(EventBus):
@@ -115,13 +98,7 @@ class InMemoryBus(EventBus):
             self.config, self._clock, self._types, self._codecs, context=self._context
         )
         self._ids = itertools.count(1)
-        self._live: dict[int, Entry] = {}
-        self._submitted = set[int]()
-        """Ids of those in a pool: the present one, or a former one whose handlers still run."""
-        self._ended: list[Entry] = []
-        self._changed = threading.Condition()
-        self._running = False
-        self._pool = self._new_pool()
+        self._events = MemoryEvents(self._clock, self._new_pool)
 
     def _new_pool(self) -> HandlerPool:
         nothing_paused = PausesInForce(self._clock)
@@ -133,8 +110,8 @@ class InMemoryBus(EventBus):
             _Unleased(),
             pauses=nothing_paused,
             validators=self._types.validators,
-            backlogs=_Waiting(self),
-            complete=self._complete,
+            backlogs=self._events,
+            complete=self._events.complete,
             around_handler=restoring(self._context),
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)
@@ -150,17 +127,7 @@ class InMemoryBus(EventBus):
         Raises:
             LifecycleError: It runs already.
         """
-        pool = self._new_pool()
-        with self._changed:
-            if self._running:
-                raise LifecycleError("the in-memory bus runs already")
-            try:
-                pool.start()
-            except BaseException:  # no thread more, mostly
-                pool.stop(0)
-                raise
-            self._pool, self._running = pool, True
-            self._submit(self._unsubmitted())
+        self._events.start()
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -177,16 +144,7 @@ class InMemoryBus(EventBus):
             ConfigurationError: The time is not allowed.
         """
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
-        limit = wait_seconds(limit, key="timeout_seconds")
-        with self._changed:
-            if not self._running:
-                return True
-            self._running, pool = False, self._pool
-        ended = pool.stop(limit)
-        # Runs that wait for threads whose handlers still run: the next start must not wait for
-        # these.
-        pool.take_left(limit)
-        return ended
+        return self._events.stop(wait_seconds(limit, key="timeout_seconds"))
 
     close = stop
 
@@ -211,12 +169,7 @@ class InMemoryBus(EventBus):
             TimeoutError: Some had not ended then.
             ConfigurationError: The time is not allowed.
         """
-        timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
-        with self._changed:
-            if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
-                raise TimeoutError(
-                    f"{len(self._live)} events have not ended after {timeout_seconds} s"
-                )
+        self._events.wait_until_idle(wait_seconds(timeout_seconds, key="timeout_seconds"))
 
     # -- subscribe and post -----------------------------------------------------------------------
 
@@ -234,48 +187,13 @@ class InMemoryBus(EventBus):
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]
         if connection is None:
-            self._deliver(entries)
+            self._events.deliver(entries)
         else:
-            at_commit(connection_of(connection), lambda: self._deliver(entries))
+            at_commit(connection_of(connection), lambda: self._events.deliver(entries))
         return [entry.record_id for entry in entries]
 
     def _now(self, connection: CallersConnection | None) -> datetime:
         return self._clock.now()
-
-    def _deliver(self, entries: list[Entry]) -> None:
-        with self._changed:
-            self._live.update((entry.record_id, entry) for entry in entries)
-            self._submit(entries)
-
-    def _unsubmitted(self) -> list[Entry]:
-        return [entry for entry in self._live.values() if entry.record_id not in self._submitted]
-
-    def _submit(self, entries: list[Entry]) -> None:
-        """Hand entries to the pool that runs; else they wait for the next start.
-
-        For holders of the lock.
-        """
-        if self._running:
-            self._submitted.update(entry.record_id for entry in entries)
-            self._pool.submit(Transit([*entries]))
-
-    # -- outcomes ---------------------------------------------------------------------------------
-
-    def _complete(self, outcome: Outcome) -> None:
-        entry = outcome.entry
-        with self._changed:
-            self._submitted.discard(entry.record_id)
-            match outcome:
-                case Retried():
-                    again = run_again(outcome, self._clock.now())
-                    self._live[entry.record_id] = again
-                    self._submit([again])
-                case Released():  # by a pool that has stopped: for the next one, which may run already
-                    self._submit([entry])
-                case _:
-                    self._live.pop(entry.record_id, None)
-                    self._ended.append(as_ended(outcome))
-                    self._changed.notify_all()
 
     # -- read -------------------------------------------------------------------------------------
 
@@ -291,8 +209,7 @@ class InMemoryBus(EventBus):
         Raises:
             InvalidPostError: A state is none.
         """
-        with self._changed:
-            return _of_states(self._live.values(), states)
+        return self._events.live(states)
 
     def history(self, *, states: States | None = None) -> list[Entry]:
         """Find events that have ended.
@@ -306,8 +223,7 @@ class InMemoryBus(EventBus):
         Raises:
             InvalidPostError: A state is none.
         """
-        with self._changed:
-            return _of_states(self._ended, states)
+        return self._events.ended(states)
 
     def truncate_history(self) -> int:
         """Forget the events that have ended.
@@ -315,13 +231,4 @@ class InMemoryBus(EventBus):
         Returns:
             Their number.
         """
-        with self._changed:
-            count = len(self._ended)
-            self._ended.clear()
-            return count
-
-
-def _of_states(entries: Iterable[Entry], states: States | None) -> list[Entry]:
-    wanted = None if states is None else state_values(states)
-    found = [entry for entry in entries if wanted is None or entry.processing_state in wanted]
-    return sorted(found, key=lambda entry: entry.record_id)
+        return self._events.forget_ended()

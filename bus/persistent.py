@@ -19,8 +19,10 @@ from queue_core.grouping import Grouping
 from queue_core.limiting import Limiting
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
-from queue_core.model.config import BusConfig, BusSettings, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.config_keys import BusSettings
 from queue_core.model.known_codecs import Codecs
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 from queue_core.model.settings import configured
 from queue_core.pausing import Pausing

@@ -27,7 +27,7 @@ from history_pipeline.session import own_session
 from queue_core.model.config import BusConfig
 from queue_core.model.node_config import NodeConfig
 from queue_core.opening import open_tables
-from queue_core.reading.history import RECENT
+from queue_core.reading.truncation import RECENT
 from queue_core.runtime.clock import in_utc
 
 RUN_ROWS = 1_000_000

@@ -18,7 +18,7 @@ from queue_core.model.posting import SearchKey
 from queue_core.old_names import OldQueueNames
 from queue_core.pausing import Pausing
 from queue_core.reading.forgetting import Forgotten
-from queue_core.reading.history import Progress
+from queue_core.reading.truncation import Progress
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.deprecation import deprecated
 from queue_core.storage.search_keys import UNSET, Unset

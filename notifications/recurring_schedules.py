@@ -53,7 +53,7 @@ class RecurringSchedules:
     def __init__(self, engine: QueueEngine, queue_names: Callable[[], Sequence[str]]) -> None:
         self._engine = engine
         self._store = engine.store
-        self._stored = ScheduleStore(engine.store)
+        self.stored = ScheduleStore(engine.store)
         self._queue_names = queue_names
         self._unreadable = set[StoredSchedule]()
         self._loop = Loop(f"{engine.config.table}-schedules", self.turn, engine.store.clock)
@@ -94,7 +94,7 @@ class RecurringSchedules:
             "last_due": None,
             "next_due": recurrence.next_after(None, store.now(given)),
         }
-        stored = self._stored.put(
+        stored = self.stored.put(
             queue_name,
             name,
             payload,
@@ -108,13 +108,13 @@ class RecurringSchedules:
 
     def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
         """Remove a schedule; notifications that it has fired stay. False if there was none."""
-        return self._stored.remove(queue_name, name, given)
+        return self.stored.remove(queue_name, name, given)
 
     def of(self, queue_name: str, given: CallersConnection | None = None) -> list[Schedule]:
         """The schedules of a queue, by name; without those whose rule can't be read."""
         return [
             _schedule(stored, recurrence)
-            for stored in self._stored.of([queue_name], given)
+            for stored in self.stored.of([queue_name], given)
             if (recurrence := _recurrence(stored.rule)) is not None
         ]
 
@@ -126,17 +126,17 @@ class RecurringSchedules:
             return longest
         now = self._store.clock.now()
         coming = list[datetime]()
-        for stored in self._stored.of(names):
+        for stored in self.stored.of(names):
             if stored.next_due is None:
                 continue
             if stored.next_due > now:
                 coming.append(stored.next_due)
-            elif self._fire(stored, now):
+            elif self.fire(stored, now):
                 longest = 0.0  # look at once when it is due next
         left = (min(coming) - self._store.clock.now()).total_seconds() if coming else longest
         return max(0.0, min(longest, left))
 
-    def _fire(self, stored: StoredSchedule, now: datetime) -> bool:
+    def fire(self, stored: StoredSchedule, now: datetime) -> bool:
         """Insert the notifications of a due schedule, unless another node has.
 
         False if its rule can't be read.
@@ -150,7 +150,7 @@ class RecurringSchedules:
             return False
         dates, next_due = due
         lifecycle = self._engine.lifecycle
-        fired = self._stored.fire(
+        fired = self.stored.fire(
             stored,
             dates,
             last_due=dates[-1] if dates else now,

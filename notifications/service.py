@@ -16,7 +16,8 @@ from queue_core.engine import QueueEngine
 from queue_core.face.face import Face
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
-from queue_core.model.config import NotificationConfig, QueueSettings
+from queue_core.model.config import NotificationConfig
+from queue_core.model.config_keys import QueueSettings
 from queue_core.model.known_codecs import Codecs
 from queue_core.model.settings import configured
 from queue_core.old_names import OldServiceNames

@@ -9,7 +9,7 @@ from typing import TypedDict
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import States
 from queue_core.reading.bulk import Stop
-from queue_core.reading.history import Progress
+from queue_core.reading.truncation import Progress
 from queue_core.storage.search_keys import Keyless, Unset
 
 

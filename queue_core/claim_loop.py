@@ -50,18 +50,18 @@ class ClaimLoop:
         self._holdings = holdings
         self._clock = holdings.clock
         self._claimer = claimer
-        self._announced = announced
-        self._sweep = Sweep(holdings, announced)
+        self.announced = announced
+        self.sweep = Sweep(holdings, announced)
         self._ordered = ordered
         self._linked = linked
         self._parked = parked
-        self._paused = paused
+        self.paused = paused
         self._limited = limited
         self._limited_keys = limited_keys
         self._pools = pools
         self._watchdog = watchdog
         self._backlog = backlog
-        self._awake = awake
+        self.awake = awake
         self._loop = Loop(f"{holdings.config.table}-claim", self.turn, self._clock, signal=awake)
         self._next_turn_at = math.inf
         """Monotonic time of the next scheduled turn.
@@ -120,30 +120,30 @@ class ClaimLoop:
             pass  # the loop meets the error too, and knows how long to wait
         finally:
             if self._clock.monotonic() + pause < self._next_turn_at:
-                self._awake.set()
+                self.awake.set()
 
     def _look_after_all(self) -> float:
-        self._paused.turn(self._clock.monotonic())
+        self.paused.turn(self._clock.monotonic())
         self._limited.turn(self._clock.monotonic())
         self._limited_keys.turn(self._clock.monotonic())
-        self._announced.look_up()
+        self.announced.look_up()
         self._ordered.turn(self._clock.monotonic())
         self._linked.turn(self._clock.monotonic())
         self._claimer.load_waiting()
         now = self._clock.monotonic()
         self._claimer.claim_due()
-        if self._sweep.turn(now):
+        if self.sweep.turn(now):
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
         self._backlog.turn(now)
         looks = [
-            self._paused.next_look,
+            self.paused.next_look,
             self._limited.next_look,
             self._limited_keys.next_look,
             self._ordered.next_look,
             self._linked.next_look,
         ]
-        if (look := self._announced.next_look()) is not None:
+        if (look := self.announced.next_look()) is not None:
             looks.append(look)
         return max(0.0, min(self._claimer.pause(), min(looks) - self._clock.monotonic()))

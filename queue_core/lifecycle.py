@@ -27,7 +27,7 @@ from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.membership import Membership
 from queue_core.metrics import Reading
-from queue_core.model.config import ChangeableSettings
+from queue_core.model.config_keys import ChangeableSettings
 from queue_core.model.outcome import Outcome
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pools import Pools

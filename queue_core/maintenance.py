@@ -9,8 +9,9 @@ from queue_core.engine import QueueEngine
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import States
 from queue_core.reading.forgetting import Forgetting, Forgotten
-from queue_core.reading.history import History, Progress
+from queue_core.reading.history import History
 from queue_core.reading.live_entries import EVERY, Entries
+from queue_core.reading.truncation import Progress, Truncation
 from queue_core.retrial import Retrial, RetryOutcome
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
@@ -56,6 +57,7 @@ class Maintenance:
     def __init__(self, engine: QueueEngine, queue_name: str | None = None) -> None:
         self._engine = engine
         self._history = History(engine.store, queue_name)
+        self._truncation = Truncation(engine.store)
         self._entries = Entries(engine.store, queue_name)
         self._forgetting = Forgetting(engine.store, queue_name)
 
@@ -94,8 +96,8 @@ class Maintenance:
         return self._entries.remove(record_id, wanted)
 
     def truncate(self, **options: Unpack[TruncateOptions]) -> int:
-        """See `History.truncate`."""
-        return self._history.truncate(**options)
+        """See `Truncation.run`."""
+        return self._truncation.run(**options)
 
     def forget(self, **options: Unpack[ForgetOptions]) -> Forgotten:
         """See `Forgetting.forget`."""

@@ -151,7 +151,7 @@ def _create_missing(connection: Connection, metadata: MetaData, *, indices: bool
 def _migrate(
     database: Database, connection: Connection, tables: Sequence[str], **attributes: Any
 ) -> None:
-    config = _config(tables)
+    config = alembic_config(tables)
     attributes |= {
         "connection": connection,
         "ddl_commits": database.dialect.capabilities.ddl_commits,
@@ -168,7 +168,7 @@ def _upgrade(database: Database, connection: Connection, progress: Progress) -> 
     """
     tables = database.fetch(main_tables)
     found = database.fetch(lambda reader: check(reader, tables)).found or ""
-    scripts = ScriptDirectory.from_config(_config(tables))
+    scripts = ScriptDirectory.from_config(alembic_config(tables))
     steps = [script.revision for script in scripts.iterate_revisions("head", found)]
 
     def applied(*, step: MigrationInfo, **_rest: Any) -> None:
@@ -209,7 +209,7 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
 @cache
 def _revisions() -> tuple[str, ...]:
     """All revisions that this version knows, the newest first; Alembic runs each one's file."""
-    scripts = ScriptDirectory.from_config(_config(()))
+    scripts = ScriptDirectory.from_config(alembic_config(()))
     return tuple(script.revision for script in scripts.walk_revisions())
 
 
@@ -246,7 +246,7 @@ def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
     """
     if dialect_name not in BACKENDS:
         raise ValueError(f"{dialect_name!r} is no dialect; use one of {', '.join(BACKENDS)}")
-    config = _config(tables)
+    config = alembic_config(tables)
     output = io.StringIO()
     config.attributes.update(dialect_name=dialect_name, output=output)
     with _upgrading:
@@ -254,7 +254,8 @@ def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
     return output.getvalue()
 
 
-def _config(tables: Sequence[str]) -> Config:
+def alembic_config(tables: Sequence[str]) -> Config:
+    """How Alembic runs the migrations, on the tables of these main tables."""
     config = Config()
     config.set_main_option("script_location", "sql:migrations")
     config.attributes.update(version_table=VERSION_TABLE, tables=tuple(tables))

@@ -69,24 +69,22 @@ from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.answers import Done, Fail, Retry  # noqa: E402
 from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
-from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
+from queue_core.model.config import BusConfig, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry  # noqa: E402
 from queue_core.model.group import GroupStatus  # noqa: E402
 from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
 from queue_core.model.limit import Limit  # noqa: E402
+from queue_core.model.mode import Mode  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.posting import Posting  # noqa: E402
-from queue_core.model.retry import (  # noqa: E402
+from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy  # noqa: E402
+from queue_core.model.retry_policies import (  # noqa: E402
     Circuit,
     ExponentialRetries,
-    Failure,
-    GiveUp,
     ImmediateRetries,
-    RetryLater,
-    RetryPolicy,
     ScheduledRetries,
 )
 from queue_core.model.states import State  # noqa: E402

@@ -8,30 +8,19 @@ posted are born claimed: they come through `posting.posted_hand_over`, not throu
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
-from operator import attrgetter
-from time import sleep
 
 from queue_core.claiming.budget import Budget
+from queue_core.claiming.claimed_hand_over import ClaimedHandOver
 from queue_core.claiming.outlook import AHEAD, Outlook
-from queue_core.holding.holdings import Holdings, claims_of
+from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
-from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
-from queue_core.model.transit import Transit, those_of
 from queue_core.running.pools import Pools
 from queue_core.runtime.signal import Signal
 from queue_core.storage.places import Claimed
 from sql.statements.claims import Claim
-
-_EFFECTIVE_DATE = attrgetter("effective_date")
-
-LOAD_BATCH = 1_000
-"""Payloads that are read by one statement, of entries that waited by id."""
 
 
 class Claimer:
@@ -44,7 +33,7 @@ class Claimer:
         self._ledger = holdings.ledger
         self._store = holdings.store
         self.metrics = metrics
-        self._pools = pools
+        self._hand_over = ClaimedHandOver(holdings, pools)
         self._awake = awake
         self._along_from, self._along_failed = ANY_NODE, False
         """The lane of the last claim along with outcomes, and whether one has failed.
@@ -52,12 +41,6 @@ class Claimer:
         A failure counts until the next turn of the claim loop.
         """
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
-        self._early = deque[tuple[Entry, int]]()
-        """Claimed entries that are not due yet, each with the node's epoch at its claim.
-
-        A claim takes entries up to `AHEAD` before their date, so that the claim is done when the
-        date comes. `in_turn` hands them over then.
-        """
         self._full = dict[Lane, int]()
         """The lanes of limits that had no more places, and how many this node had of them."""
         self.reconfigured()
@@ -133,21 +116,12 @@ class Claimer:
 
         Such claims were given back, or belong to the reaper.
         """
-        self._ledger.keep(besides)
-        self._early.clear()
+        self._hand_over.forget(besides)
 
     def load_waiting(self) -> None:
         """Read the payloads of entries that waited by id, as far as there is room."""
         while self._ledger.waiting and (room := self.room()) > 0:
-            ids = self._ledger.first_waiting(min(room, LOAD_BATCH))
-            epoch = self._holdings.epoch
-            entries = self._store.owned(ids, self._holdings.name)
-            with self._transit((record_id, 1) for record_id in ids) as transit:
-                transit.held.extend(ids)
-                transit.ready = sorted(entries, key=lambda entry: entry.record_id)
-                self._ledger.next_waiting(len(ids))
-                self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
-                self._pools.submit(transit, epoch)
+            self._hand_over.load(room)
 
     # -- from the lanes ---------------------------------------------------------------------------
 
@@ -186,7 +160,7 @@ class Claimer:
     def in_turn(self) -> None:
         """Begin a turn of the claim loop: hand over the due entries that were claimed ahead."""
         self._along_failed = False
-        self._submit_early()  # before all that needs the database
+        self._hand_over.submit_early()  # before all that needs the database
 
     def claim_along(
         self, ending: Collection[int], write: Callable[[Claim | None], Claimed | None]
@@ -250,7 +224,7 @@ class Claimer:
 
     def pause(self) -> float:
         """Seconds until something is to be done, as far as is known now."""
-        pause = self._outlook.seconds_left([entry.effective_date for entry, _ in list(self._early)])
+        pause = self._outlook.seconds_left(self._hand_over.early_dates)
         # Not `any`: the lane of any node has an empty name.
         if (self._ledger.waiting and self.room() > 0) or [*self._open_lanes()]:
             return 0.0
@@ -287,19 +261,7 @@ class Claimer:
     ) -> None:
         entries = claimed.entries
         if entries:
-            claims = claims_of(entries)
-            with self._transit(claims) as transit:
-                self._ledger.add(claims, lane, transit)
-                due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
-                transit.ready = those_of(entries[:due], transit.held)
-                self._pools.submit(transit, epoch)
-                if claimed.found < limit:
-                    # This thread has nothing else to claim. Python runs one thread at a time: the
-                    # pause lets a handler's run.
-                    sleep(0)
-                self._early.extend(
-                    (entry, epoch) for entry in those_of(entries[due:], transit.held)
-                )
+            due = self._hand_over.submit(entries, lane, epoch, last=claimed.found < limit)
             self.metrics.claimed(entries)
             self._outlook.claimed(lane, entries[-1].effective_date, whole=due == limit)
         if claimed.found < limit:
@@ -318,39 +280,6 @@ class Claimer:
         self._try_again(lane, held)  # it may have ended before that was known here
         if date is not None:  # not ahead of it, as a claim refused would be followed by another
             self._outlook.expect(lane, date + AHEAD)
-
-    @contextmanager
-    def _transit(self, claims: Iterable[tuple[int, int]]) -> Iterator[Transit]:
-        """For a block that hands over some of `claims`.
-
-        After an exception, those that nobody has are for the sweep.
-        """
-        transit = Transit()
-        try:
-            yield transit
-        except BaseException:
-            stranded = set(transit.stranded()).difference(
-                (entry.record_id for entry, _ in self._early), self._ledger.all_waiting()
-            )
-            self._ledger.give_up(claim for claim in claims if claim[0] in stranded)
-            self._holdings.doubt()  # its COMMIT may have taken effect
-            raise
-
-    def _submit_early(self) -> None:
-        """Hand over what was claimed ahead and has come."""
-        now = self._clock.now()
-        with self._transit([entry.claim for entry, _ in self._early]) as transit:
-            transit.held.extend(entry.record_id for entry, _ in self._early)
-            self._submit_until(now, transit)
-
-    def _submit_until(self, now: datetime, transit: Transit) -> None:
-        for _ in range(len(self._early)):
-            entry, epoch = self._early.popleft()
-            if entry.effective_date <= now:
-                transit.ready.append(entry)
-                self._pools.submit(transit, epoch)
-            else:
-                self._early.append((entry, epoch))
 
     def _look(self) -> None:
         """Learn which lanes have a due entry, and the next dates.

@@ -37,13 +37,13 @@ class HintSender:
         self._told_of = store.database.dialect.capabilities.notifies
         self._channel = channel(table)
         self._loop = Loop(f"{table}-notify", self.turn, store.clock)
-        self._running = False
+        self.running = False
         self._resting = False
         """The thread waits for the end of a window, and then tells of all: no need to wake it."""
         self._lock = Lock()
-        self._notifier: Notifier | None = None
+        self.notifier: Notifier | None = None
         self._sending = Lock()
-        self._told = 0
+        self.told = 0
         self._payloads = set[str]()
         self._busy = False
         self._counted = 0
@@ -72,8 +72,8 @@ class HintSender:
         if not self._told_of:
             return
         self._payloads.add(payload)  # before the count, by which `_send` knows of it
-        self._told += entries
-        if not self._running:
+        self.told += entries
+        if not self.running:
             with suppress(
                 RuntimeError
             ):  # no thread more: the entries are committed, and polls find them
@@ -83,22 +83,22 @@ class HintSender:
 
     def _start(self) -> None:
         with self._lock:
-            if not self._running:
+            if not self.running:
                 self._loop.start()
-                self._running = True
+                self.running = True
 
     def turn(self) -> float:
         """Tell of what could not be told of at once. One turn; returns seconds until the next."""
         self._resting = (
             False  # first: who tells from here on sends by himself, or wakes this thread
         )
-        if not self._told:
+        if not self.told:
             return IDLE_SECONDS
         pause = self._next_at - self._clock.monotonic()
         if pause <= 0:
-            if self._notifier is None or not self._notifier.is_open:
+            if self.notifier is None or not self.notifier.is_open:
                 database = self._store.database
-                self._notifier = database.dialect.notifier(database.engine, self._channel)
+                self.notifier = database.dialect.notifier(database.engine, self._channel)
             if self._send():
                 return IDLE_SECONDS
             pause = WINDOW_SECONDS
@@ -113,14 +113,14 @@ class HintSender:
             if not self._sending.acquire(blocking=False):
                 return False
             now = self._clock.monotonic()
-            if self._notifier is None or now < self._next_at:
+            if self.notifier is None or now < self._next_at:
                 return False
             # Taken first: what is committed while this is sent needs a hint of its own.
-            told, self._told = self._told, 0
+            told, self.told = self.told, 0
             payloads, self._payloads = self._payloads, set()
-            if not self._notifier.notify(payloads):
+            if not self.notifier.notify(payloads):
                 self._payloads |= payloads
-                self._told += told
+                self.told += told
                 return False
             self._counted += told
             seconds = now - self._counted_since
@@ -136,14 +136,14 @@ class HintSender:
     def stop(self) -> None:
         """End thread and session; what was not told of yet is told of first."""
         with self._lock:
-            if not self._running:
+            if not self.running:
                 return
             self._loop.stop()
-            self._running = False
+            self.running = False
             self._next_at = float("-inf")
             with suppress(Exception):  # it was only a hint
                 self.turn()
             with self._sending:
-                notifier, self._notifier = self._notifier, None
+                notifier, self.notifier = self.notifier, None
                 if notifier is not None:
                     notifier.close()

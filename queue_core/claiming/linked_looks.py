@@ -16,7 +16,7 @@ class LinkedLooks:
     """The dependencies and groups of one main table, as one node sees them."""
 
     def __init__(self, holdings: Holdings, claimer: Claimer) -> None:
-        self._holdings = holdings
+        self._store = holdings.store
         self._claimer = claimer
         self._looks = CommitLooks(holdings.config)
 
@@ -32,12 +32,15 @@ class LinkedLooks:
 
     def turn(self, now: float) -> None:
         """Look at what is due, if it is time to."""
-        if not self._looks.begin(now):
-            return
-        store = self._holdings.store
+        if self._looks.begin(now):
+            found = self.look() > 0
+            self._looks.end(now, found=found, more=found)
+
+    def look(self) -> int:
+        """Decide what is to be decided, and return how much that was."""
         found = 0
-        for kind in (store.dependencies, store.groups):
-            if store.database.fetch(kind.are_due):
-                found += store.database.write(kind.look)
+        for kind in (self._store.dependencies, self._store.groups):
+            if self._store.database.fetch(kind.are_due):
+                found += self._store.database.write(kind.look)
                 self._claimer.wake()
-        self._looks.end(now, found=found > 0, more=found > 0)
+        return found

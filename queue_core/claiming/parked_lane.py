@@ -55,7 +55,7 @@ class ParkedLane:
                 connection, lane=PARKED, after=self._after, limit=PAGE
             )
         )
-        known = [row.record_id for row in page if self._can_end(row.queue_name, row.class_name)]
+        known = [row.record_id for row in page if self.can_end(row.queue_name, row.class_name)]
         oldest = store.clock.now().timestamp() - config.unknown_retention_days * 86_400
         # An entry may be posted for a date long past.
         expired = [
@@ -83,7 +83,7 @@ class ParkedLane:
         self._after = (page[-1].effective_date, page[-1].record_id) if full else None
         self._at = 0.0 if full and known else now + config.node.reap_period_seconds
 
-    def _can_end(self, queue_name: str, class_name: str) -> bool:
+    def can_end(self, queue_name: str, class_name: str) -> bool:
         """Whether an entry can be handled here, or nowhere.
 
         In the latter case it ends FAILED with the reason.

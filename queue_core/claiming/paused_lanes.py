@@ -35,7 +35,7 @@ class PausedLanes:
     def __init__(self, holdings: Holdings, pauses: PausesInForce, claimer: Claimer) -> None:
         self._holdings = holdings
         self._stored = StoredPauses(holdings.store)
-        self._pauses = pauses
+        self.pauses = pauses
         self._claimer = claimer
         self._at = 0.0
         self._circuits = dict[Lane, Row[Any]]()
@@ -60,7 +60,7 @@ class PausedLanes:
             return
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
-        ended = {lane for lane in lanes if not self._pauses.holds(lane)}
+        ended = {lane for lane in lanes if not self.pauses.holds(lane)}
         if ended and self._chooses_probes():
             ended.add(PROBES)
         self._learn_circuits(self._open_circuits() if ended else {})
@@ -73,11 +73,11 @@ class PausedLanes:
         self._found = bool(ended)
 
     def _learn(self, pauses: list[Pause]) -> None:
-        before = self._pauses.known
-        self._pauses.learn(pauses)
-        self._found = self._found or bool(before.keys() - self._pauses.known.keys())
-        for lane in before.keys() ^ self._pauses.known.keys():
-            pause = before.get(lane) or self._pauses.known[lane]
+        before = self.pauses.known
+        self.pauses.learn(pauses)
+        self._found = self._found or bool(before.keys() - self.pauses.known.keys())
+        for lane in before.keys() ^ self.pauses.known.keys():
+            pause = before.get(lane) or self.pauses.known[lane]
             log.info(
                 "resumed" if lane in before else "paused",
                 table=pause.table,

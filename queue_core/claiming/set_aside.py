@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Connection
 
 from queue_core.holding.holdings import Holdings
-from queue_core.model.config import Mode
 from queue_core.model.lanes import SUSPECT, Lane
+from queue_core.model.mode import Mode
 from queue_core.reading.nodes import live_nodes
 from queue_core.storage.store import Store
 

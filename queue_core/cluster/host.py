@@ -34,10 +34,10 @@ def is_dead_neighbour(holder_identity: str, pid: int) -> bool:
         return True
     except OSError:
         return False
-    return _is_zombie(pid)
+    return is_zombie(pid)
 
 
-def _is_zombie(pid: int) -> bool:
+def is_zombie(pid: int) -> bool:
     """Whether a process is dead and only not yet waited for by its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"

@@ -79,7 +79,7 @@ class Node:
         self._telling = Lock()
         """One at a time writes what is served: by an older list, others would take entries."""
         # No error may keep beats back for as long as a lease, however short that is.
-        self._beats = Loop(
+        self.beats = Loop(
             f"{name}-beat",
             self.beat_turn,
             clock,
@@ -280,7 +280,7 @@ class Node:
         """Register, and start to beat and to reap."""
         self.register()
         try:
-            self._beats.start()
+            self.beats.start()
             self._reaping.start()
         except BaseException:
             self.stop()
@@ -290,7 +290,7 @@ class Node:
         """Stop to reap and to beat, and end the lease."""
         self._interrupted.set()
         self._reaping.stop()
-        self._beats.stop()
+        self.beats.stop()
         self.lease.end()
         with suppress(SQLAlchemyError):  # the lease then ends by itself
             self.database.write(

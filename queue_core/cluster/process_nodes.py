@@ -26,9 +26,9 @@ from sql.database import Database
 MakeNode = Callable[[str, Database, NodeConfig, Clock, list[Member]], Node]
 """Makes a node of a name, a database, settings, a clock, and its former members."""
 
-_nodes: dict[tuple[str, str], Node] = {}
+here: dict[tuple[str, str], Node] = {}
 # The threads of these beat in the parent of a fork alone.
-os.register_at_fork(after_in_child=_nodes.clear)
+os.register_at_fork(after_in_child=here.clear)
 _former: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
 """Members that left while their handlers still ran, by the key of their node."""
 os.register_at_fork(after_in_child=_former.clear)
@@ -65,7 +65,7 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
         )
     key = database.key, name
     with _locks[key]:
-        node = _nodes.get(key)
+        node = here.get(key)
         if node is not None:
             table = member.store.config.table
             if table in [other.store.config.table for other in node.members]:
@@ -87,7 +87,7 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
         node.reap_by(Reaper(node))
         node.members.append(member)
         node.start()
-        _nodes[key] = node
+        here[key] = node
         return node
 
 
@@ -120,7 +120,7 @@ def leave(node: Node, member: Member) -> None:
             node.database = node.members[0].store.database
             node.announce()
             return
-        del _nodes[key]
+        del here[key]
     node.stop()
 
 

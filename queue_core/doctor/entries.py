@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, literal, select
 
-from queue_core.links.keys import LIVING, WAITING
+from queue_core.links.hold import LIVING, WAITING
 from queue_core.links.ordering import KEY_MARK
 from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, WAITING_LANE, is_limited, is_paused
 from queue_core.model.states import State

@@ -11,7 +11,7 @@ from queue_core.maintenance import ForgetOptions, TruncateOptions
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import States
 from queue_core.reading.forgetting import Forgotten
-from queue_core.reading.history import Progress
+from queue_core.reading.truncation import Progress
 from queue_core.storage.search_keys import UNSET, Unset
 
 

@@ -11,7 +11,7 @@ from queue_core.face.entries import FaceEntries
 from queue_core.face.health import FaceHealth
 from queue_core.face.listeners import FaceListeners
 from queue_core.face.statistics import FaceStatistics
-from queue_core.model.config import ChangeableSettings
+from queue_core.model.config_keys import ChangeableSettings
 from queue_core.old_names import OldFaceNames
 from queue_core.runtime.arguments import wait_seconds
 

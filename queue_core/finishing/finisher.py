@@ -100,7 +100,7 @@ class Finisher:
             else ["finish"]
         )
         self.loops = [
-            Loop(f"{holdings.config.table}-{name}", self._turn_in_time, holdings.clock)
+            Loop(f"{holdings.config.table}-{name}", self.turn_in_time, holdings.clock)
             for name in names
         ]
         self.writer = self.loops[0]
@@ -126,7 +126,7 @@ class Finisher:
         self._parked_log.tell(now=True)
         return written
 
-    def _turn_in_time(self) -> float:
+    def turn_in_time(self) -> float:
         """Take a turn, but let outcomes gather for a while after one that wrote few.
 
         Each turn is a commit.

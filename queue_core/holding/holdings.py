@@ -16,9 +16,9 @@ from queue_core.cluster.node import Node
 from queue_core.holding.gates import Gates
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
-from queue_core.model.config import Mode
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
+from queue_core.model.mode import Mode
 from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places

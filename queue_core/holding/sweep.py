@@ -34,12 +34,13 @@ class Sweep:
     def __init__(self, holdings: Holdings, announced: Announced) -> None:
         self._holdings = holdings
         self._announced = announced
-        self._at = 0.0
+        self.next_turn = 0.0
+        """Monotonic time of the next sweep, unless there is a doubt before."""
         self._changes = 0
 
     def turn(self, now: float) -> int:
         """Sweep if it is time to, and return the number of entries that were given back."""
-        if now < self._at and not self._holdings.doubtful:
+        if now < self.next_turn and not self._holdings.doubtful:
             return 0
         with self._holdings.gates.sweeping() as quiet:
             return self._sweep() if quiet else 0
@@ -65,5 +66,5 @@ class Sweep:
         changes, self._changes = self._changes, holdings.ledger.changes
         idle = changes == self._changes and not announced
         pause = longest if idle else max(config.poll_interval_seconds, SHARE * (ended - began))
-        self._at = ended + min(pause, longest)
+        self.next_turn = ended + min(pause, longest)
         return released

@@ -21,7 +21,7 @@ from queue_core.links.links import carries
 from queue_core.model.entry import Entry, SubscriberProgress
 from queue_core.model.lanes import PROBES, Lane, circuit_lane
 from queue_core.model.outcome import Break
-from queue_core.model.retry import delay_after
+from queue_core.model.retry_policies import delay_after
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, with_marks

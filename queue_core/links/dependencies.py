@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -25,6 +24,7 @@ from sqlalchemy import Connection, Row
 from queue_core.links.link import Ending
 from queue_core.links.links import Links, carries, is_awaited
 from queue_core.links.ordering import KEY_MARK as ORDER_MARK
+from queue_core.links.verdict import UNKNOWN, Verdict, reason_of, verdict_on
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
@@ -33,23 +33,12 @@ from sql.search_keys import AWAITED, marked
 from sql.statements import Statements
 from sql.statements.waits import Wait, Waits
 
-CANCEL, RUN, HOLD = "cancel", "run", "hold"
-
-UNKNOWN = "UNKNOWN"
-"""How an entry has ended that is nowhere: it was deleted from history before anybody looked."""
 BATCH = 500
 """Waiting entries that one transaction decides about. Others are left to the next look."""
 AGAIN = timedelta(seconds=0.05)
 """After this time is looked again at what another transaction holds."""
 LATER = timedelta(minutes=10)
 """How often all waits are looked at: a process of an older version tells nobody of an end."""
-
-
-class _Verdict(Enum):
-    WAIT = "wait"
-    HOLD = "hold"
-    CANCEL = "cancel"
-    RELEASE = "release"
 
 
 class Dependencies:
@@ -247,13 +236,13 @@ class Dependencies:
             if waiter_id not in live or (waiter and waiter.processing_state != State.WAITING):
                 over += noted
             elif waiter is not None:
-                verdict, failed = _verdict(rows)
-                if verdict is _Verdict.HOLD:
+                verdict, failed = verdict_on(rows)
+                if verdict is Verdict.HOLD:
                     held += noted
-                elif verdict is _Verdict.CANCEL and failed is not None:
-                    cancelled.setdefault(_reason(failed), []).append(waiter_id)
+                elif verdict is Verdict.CANCEL and failed is not None:
+                    cancelled.setdefault(reason_of(failed), []).append(waiter_id)
                     over += noted
-                elif verdict is _Verdict.RELEASE:
+                elif verdict is Verdict.RELEASE:
                     self._release(connection, waiter, rows[0].lane)
                     over += noted
         self.statements.change(connection, self._table, held, {"look_date": None})
@@ -299,25 +288,3 @@ class Dependencies:
         self._entries.to_history(connection, ids=ids, values=values)
         endings = [Ending(from_row(row), State.REMOVED) for row in linked]
         self._others.ended(connection, endings, lent=lent)
-
-
-def _verdict(rows: Sequence[Row[Any]]) -> tuple[_Verdict, Row[Any] | None]:
-    """What becomes of an entry by its waits, and the failed one that is the reason."""
-    failed = [
-        row
-        for row in rows
-        if row.awaited_state not in {None, State.PROCESSED.value} and row.on_failed != RUN
-    ]
-    for row in failed:
-        if row.on_failed == CANCEL and row.awaited_state != UNKNOWN:
-            return _Verdict.CANCEL, row
-    if any(row.awaited_state is None for row in rows):
-        return _Verdict.WAIT, None
-    return (_Verdict.HOLD, failed[0]) if failed else (_Verdict.RELEASE, None)
-
-
-def _reason(failed: Row[Any]) -> str:
-    return (
-        f"DependencyFailed: entry {failed.awaited_id}, which this one waited for, ended "
-        f"{failed.awaited_state}. It was not run; its payload is kept here."
-    )

@@ -8,7 +8,7 @@ the key stands (`holds`), and what was passed over is made good by `look`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -19,9 +19,9 @@ from sqlalchemy import Connection, Row
 
 from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
+from queue_core.links.hold import FOREVER, LIVING, WAITING, Hold, hold_of, later
 from queue_core.links.link import Ending
 from queue_core.model.entry import Entry
-from queue_core.model.keyed import KeyState
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
@@ -31,42 +31,10 @@ from sql.statements.keys import Keys
 
 KEY_MARK = RESERVED + "key"
 """The mark of an entry with a key. Its text is the key."""
-WAITING, LIVING, FOREVER = "waiting", "living", "forever"
 
 LOOK_SECONDS = 3_600.0
 """How long after its entry is due a key that is kept for a time is looked after."""
 LOOK_BATCH = 500
-
-_WAITS = (State.AVAILABLE, State.WAITING)
-
-
-class Hold(msgspec.Struct):
-    """Where a key stands by its row and its entry."""
-
-    key: str
-    record_id: int
-    keep: str
-    keep_seconds: float | None
-    state: KeyState
-    held: bool
-    """Whether a post with this key finds it taken."""
-    ended_state: str | None = None
-    ended_date: datetime | None = None
-    kept_until: datetime | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether its entry waits for its run, or for a retry."""
-        return self.state in {KeyState.QUEUED, KeyState.IN_BACK_OFF}
-
-    @property
-    def runs(self) -> bool:
-        """Whether its entry runs."""
-        return self.state in {KeyState.LOCKED, KeyState.LOCKED_WITH_REQUEUE}
-
-    def has_started(self) -> None:
-        """Its entry waits no more: somebody has it."""
-        self.state, self.held = KeyState.LOCKED, self.keep != WAITING
 
 
 class KeyLink:
@@ -99,7 +67,7 @@ class KeyLink:
             past = self.keys.states(connection, self._statements.past, ids=gone, dates=True)
         now = self._clock.now()
         return {
-            row.entry_key: _hold(row, live.get(row.record_id), past.get(row.record_id), now)
+            row.entry_key: hold_of(row, live.get(row.record_id), past.get(row.record_id), now)
             for row in rows
         }
 
@@ -284,40 +252,3 @@ def _by_queue(entries: Iterable[Entry]) -> list[tuple[str, list[str]]]:
     for entry in entries:
         found.setdefault(entry.queue_name, set()).add(key_of(entry.headers))
     return [(queue_name, sorted(found[queue_name])) for queue_name in sorted(found)]
-
-
-def _hold(row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: datetime) -> Hold:
-    hold = Hold(
-        row.entry_key, row.record_id or 0, row.keep, row.keep_seconds, KeyState.DONE, held=True
-    )
-    if row.record_id is None:  # nobody has taken it yet, or he was rolled back
-        hold.state, hold.held = KeyState.UNKNOWN, False
-        return hold
-    if live is not None:
-        if live.processing_state in _WAITS:
-            hold.state = KeyState.IN_BACK_OFF if live.error_count else KeyState.QUEUED
-        else:
-            hold.has_started()
-            if row.requeue is not None:
-                hold.state = KeyState.LOCKED_WITH_REQUEUE
-        return hold
-    if row.requeue is not None:
-        hold.state = KeyState.DONE_WITH_REQUEUE
-    state = row.ended_state or (None if past is None else past.processing_state)
-    hold.ended_state = state or None
-    hold.ended_date = row.ended_date or (None if past is None else past.finished_date)
-    # A process of an older version may have reaped it, and told no key.
-    if row.keep in {WAITING, LIVING} or state in {State.REMOVED, State.REAPED}:
-        hold.held = False
-    elif row.keep == PERIOD and hold.ended_date is not None:
-        hold.kept_until = later(hold.ended_date, row.keep_seconds)
-        hold.held = hold.kept_until > now
-    return hold
-
-
-def later(date: datetime, seconds: float) -> datetime:
-    """A date later by that, or the last one of the calendar."""
-    try:
-        return date + timedelta(seconds=seconds)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=date.tzinfo)

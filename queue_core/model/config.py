@@ -5,94 +5,28 @@ environment, a TOML file or the defaults here, in that order.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import Annotated, ClassVar, Self, Unpack
 
 from pydantic import Field, field_validator
 
 from queue_core.errors import ConfigurationError
+from queue_core.model.config_keys import (
+    BusSettings,
+    QueueSettings,
+    TomlBusSettings,
+    TomlQueueSettings,
+)
+from queue_core.model.mode import Mode
 from queue_core.model.names import ApplicationName, Name, NodeName, TableName
 from queue_core.model.node_config import BatchSize, NodeConfig, OldNodeKeys, Seconds
-from queue_core.model.retry import ImmediateRetries, RetryPolicy, policy_from_table
+from queue_core.model.retry import RetryPolicy
+from queue_core.model.retry_policies import ImmediateRetries, policy_from_table
 from queue_core.model.settings import Settings, combination
-
-
-class Mode(StrEnum):
-    """Who may run an entry, and how its node hears of it."""
-
-    POLLING = "POLLING"
-    """Any node that serves it; nodes poll."""
-    STICKY_POLLING = "STICKY_POLLING"
-    """The node that posted it; it polls, and is woken by its own commits."""
-    STICKY_EVENTS = "STICKY_EVENTS"
-    """The node that posted it; handed over from memory after the commit, without a claim."""
-
 
 Threads = Annotated[int, Field(ge=1, le=10_000)]
 Capacity = Annotated[int, Field(ge=1, le=1_000_000)]
 Limit = Annotated[int, Field(ge=0, le=1_000_000)]
-
-ModeName: TypeAlias = Literal[
-    "POLLING", "STICKY_POLLING", "STICKY_EVENTS", "polling", "sticky_polling", "sticky_events"
-]
-"""A mode by its name."""
-
-
-class TomlQueueSettings(TypedDict, total=False):
-    """Keys of every queue, without `table`, which names a table of the file; None: not set."""
-
-    node_name: str | None
-    node: NodeConfig | None
-    mode: Mode | ModeName | None
-    handler_threads: int | None
-    queue_capacity: int | None
-    max_entries_claimed: int | None
-    poll_interval_seconds: float | None
-    max_failure_retries: int | None
-    retry: RetryPolicy | Mapping[str, object] | None
-    claim_seconds: float | None
-    max_redispatches: int | None
-    shutdown_timeout_seconds: float | None
-    max_payload_bytes: int | None
-    max_execution_seconds: float | None
-    unknown_retention_days: float | None
-    application_name: str | None
-    auto_migrate: bool | None
-
-
-class TomlBusSettings(TomlQueueSettings, total=False):
-    """Likewise, of a bus."""
-
-    name: str | None
-
-
-class QueueSettings(TomlQueueSettings, total=False):
-    """Keys of every queue; None: not set."""
-
-    table: str | None
-
-
-class BusSettings(QueueSettings, total=False):
-    """Keys of a bus; None: not set."""
-
-    name: str | None
-
-
-class ChangeableSettings(TypedDict, total=False):
-    """Keys that a bus or service may change between a stop and a start; None: as it is."""
-
-    handler_threads: int | None
-    max_entries_claimed: int | None
-    poll_interval_seconds: float | None
-    max_failure_retries: int | None
-    retry: RetryPolicy | Mapping[str, object] | None
-    claim_seconds: float | None
-    max_redispatches: int | None
-    shutdown_timeout_seconds: float | None
-    max_payload_bytes: int | None
-    max_execution_seconds: float | None
-    unknown_retention_days: float | None
 
 
 class QueueConfig(Settings, OldNodeKeys):

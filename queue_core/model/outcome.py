@@ -14,7 +14,7 @@ import msgspec
 from queue_core.model.answers import NotDone, error_name
 from queue_core.model.entry import Entry, SubscriberProgress
 from queue_core.model.lanes import Lane
-from queue_core.model.retry import Circuit
+from queue_core.model.retry_policies import Circuit
 from queue_core.model.states import State
 from sql.tables import ERROR_LENGTH
 

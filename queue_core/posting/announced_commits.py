@@ -42,7 +42,7 @@ class AnnouncedCommits:
         self._holdings = holdings
         self._hand_over = hand_over
         self._claimer = claimer
-        self._announced: list[_Announced] = []
+        self.looked_for: list[_Announced] = []
         self._lock = Lock()
 
     def add(self, ids: list[int]) -> None:
@@ -53,18 +53,18 @@ class AnnouncedCommits:
         holdings = self._holdings
         until = holdings.clock.monotonic() + holdings.config.node.lease_seconds
         with self._lock:
-            self._announced.append(_Announced(ids, until))
+            self.looked_for.append(_Announced(ids, until))
         self._claimer.turn_soon()
 
     def ids(self) -> set[int]:
         """All that is looked for."""
         with self._lock:
-            return {record_id for announced in self._announced for record_id in announced.ids}
+            return {record_id for announced in self.looked_for for record_id in announced.ids}
 
     def next_look(self) -> float | None:
         """The monotonic time at which something is to be looked up."""
         with self._lock:
-            return min((announced.next_look for announced in self._announced), default=None)
+            return min((announced.next_look for announced in self.looked_for), default=None)
 
     def look_up(self) -> None:
         """Look for what is to be looked up now, and hand over what has committed.
@@ -73,7 +73,7 @@ class AnnouncedCommits:
         """
         now = self._holdings.clock.monotonic()
         with self._lock:
-            announced_so_far = list(self._announced)
+            announced_so_far = list(self.looked_for)
         looking = [announced for announced in announced_so_far if announced.next_look <= now]
         if not looking:
             return
@@ -90,10 +90,10 @@ class AnnouncedCommits:
         for announced in looking:
             self._count_look(announced, found, now)
         with self._lock:
-            self._announced = self._looked_for()
+            self.looked_for = self._looked_for()
 
     def _looked_for(self) -> list[_Announced]:
-        return [announced for announced in self._announced if announced.next_look < inf]
+        return [announced for announced in self.looked_for if announced.next_look < inf]
 
     def _start_committed(self, ids: list[int]) -> set[int]:
         """Start those of `ids` that have committed, and return them."""

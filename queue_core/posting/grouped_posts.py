@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection
-
 from queue_core.errors import InvalidPostError
 from queue_core.links.groups import GROUP_MARK
 from queue_core.model.posting import Posting
 from queue_core.posting.draft import Draft
+from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import integer
 from queue_core.storage.groups import StoredGroups, sealed
-from queue_core.storage.store import Store
 from sql.search_keys import marked
 
 
@@ -38,23 +36,12 @@ def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
 class GroupedPosts:
     """The groups of one post, in one transaction: `before` the insertion, and after.
 
-    `lent`: the connection is the caller's, whose transaction may not see the newest groups.
+    A caller's transaction may not see the newest groups.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        connection: Connection,
-        queue_name: str,
-        drafts: Sequence[Draft],
-        *,
-        lent: bool,
-    ) -> None:
-        self._store = store
-        self._connection = connection
-        self._queue_name = queue_name
-        self._lent = lent
-        self._groups = StoredGroups(store, queue_name)
+    def __init__(self, post: LinkedPost, drafts: Sequence[Draft]) -> None:
+        self._post = post
+        self._groups = StoredGroups(post.store, post.queue_name)
         self._members = dict[int, list[Draft]]()
         for draft in drafts:
             if draft.posting.group is not None:
@@ -64,9 +51,11 @@ class GroupedPosts:
         """Mark the rows. Raises GroupNotFoundError or GroupSealedError."""
         if not self._members:
             return
-        for row in self._groups.rows(self._connection, list(self._members), lent=self._lent):
+        for row in self._groups.rows(
+            self._post.connection, list(self._members), lent=self._post.lent
+        ):
             if row.sealed_date is not None:
-                raise sealed(self._queue_name, row.group_id)
+                raise sealed(self._post.queue_name, row.group_id)
         for group_id, drafts in self._members.items():
             for draft in drafts:
                 headers = marked(draft.row["headers"], {GROUP_MARK: str(group_id)})
@@ -77,9 +66,9 @@ class GroupedPosts:
 
         Raises GroupSealedError or GroupLockedError.
         """
-        add = self._store.groups.statements.add
+        add = self._post.store.groups.statements.add
         for group_id in sorted(self._members):
-            with self._groups.waiting(self._connection, group_id):
-                added = add(self._connection, group_id, len(self._members[group_id]))
+            with self._groups.waiting(self._post.connection, group_id):
+                added = add(self._post.connection, group_id, len(self._members[group_id]))
             if not added:
-                raise sealed(self._queue_name, group_id)
+                raise sealed(self._post.queue_name, group_id)

@@ -16,14 +16,15 @@ from sqlalchemy import Connection
 
 from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
-from queue_core.links.keys import KEY_MARK, WAITING, Hold
+from queue_core.links.hold import WAITING, Hold
+from queue_core.links.keys import KEY_MARK
 from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.keyed import Answer, KeyState, Posted
 from queue_core.model.run_limit import LIMIT_MARK
 from queue_core.posting.draft import Draft
+from queue_core.posting.linked_post import LinkedPost
 from queue_core.posting.taken_keys import TakenKeys
 from queue_core.runtime.shown import shown
-from queue_core.storage.store import Store
 from sql.search_keys import marks_of, with_marks
 
 _ANSWERS = {
@@ -48,31 +49,17 @@ _REPLACED = (
 
 
 class KeyedPosts:
-    """The keys of one post, in one transaction: `before` the insertion of its entries, and after.
+    """The keys of one post, in one transaction: `before` the insertion, and after."""
 
-    `lent`: the connection is the caller's. Its transaction may not see what others have committed.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        connection: Connection,
-        queue_name: str,
-        drafts: Sequence[Draft],
-        *,
-        lent: bool,
-    ) -> None:
-        self._store = store
-        self._keys, self._link = store.keys.keys, store.keys
-        self._connection = connection
-        self._queue_name = queue_name
+    def __init__(self, post: LinkedPost, drafts: Sequence[Draft]) -> None:
+        self._post = post
+        self._keys, self._link = post.store.keys.keys, post.store.keys
         self._drafts = drafts
-        self._lent = lent and not store.database.dialect.capabilities.one_writer
         self._by_key = dict[str, list[Draft]]()
         for draft in drafts:
             if draft.posting.key is not None:
                 self._by_key.setdefault(draft.posting.key, []).append(draft)
-        self._taken = TakenKeys(store, connection, queue_name, drafts, self._by_key, lent=lent)
+        self._taken = TakenKeys(post, drafts, self._by_key)
         self._new = dict[str, Draft]()
         """By key, the draft whose entry has it from now on."""
         self._headers = dict[int, str | None]()
@@ -105,7 +92,7 @@ class KeyedPosts:
         """Give drafts with one of these keys, or without (None), an id ahead."""
         drafts = [draft for draft in self._drafts if draft.posting.key in keys]
         if drafts:
-            ids = self._store.statements.reserve(self._connection, len(drafts))
+            ids = self._post.store.statements.reserve(self._post.connection, len(drafts))
             for draft, record_id in zip(drafts, ids, strict=True):
                 draft.row = {"record_id": record_id, **draft.row}
 
@@ -113,18 +100,20 @@ class KeyedPosts:
         """Where those keys stand that somebody has, by what others have committed."""
 
         def read(connection: Connection) -> dict[str, Hold]:
-            rows = self._keys.find(connection, self._link.table_name, self._queue_name, keys=keys)
+            rows = self._keys.find(
+                connection, self._link.table_name, self._post.queue_name, keys=keys
+            )
             return self._link.holds(connection, rows)
 
-        if self._lent:
-            return self._store.reaching(partial(self._store.database.fetch, read))
-        return read(self._connection)
+        if self._post.may_be_blind:
+            return self._post.store.reaching(partial(self._post.store.database.fetch, read))
+        return read(self._post.connection)
 
     def _needs_lock(self, key: str, hold: Hold | None) -> bool:
         """Whether a post may take the key, or change what it stands for."""
         if hold is None or not hold.held:
             return True
-        if hold.keep == WAITING and self._lent:
+        if hold.keep == WAITING and self._post.may_be_blind:
             return True
         for draft in self._by_key[key]:
             match draft.posting.on_conflict:
@@ -144,19 +133,19 @@ class KeyedPosts:
         others = self._taken.take(keys, there)
         if not others:
             return {}
-        if self._lent:
-            read = partial(self._link.holds, rows=others, besides=self._connection)
-            holds = self._store.reaching(partial(self._store.database.fetch, read))
+        if self._post.may_be_blind:
+            read = partial(self._link.holds, rows=others, besides=self._post.connection)
+            holds = self._post.store.reaching(partial(self._post.store.database.fetch, read))
         else:
-            holds = self._link.holds(self._connection, others)
+            holds = self._link.holds(self._post.connection, others)
         relied = {
             hold.record_id: hold
             for key, hold in holds.items()
             if hold.waits and self._relies(key, hold)
         }
         if relied:
-            main = self._store.statements.main
-            waiting = self._keys.lock_waiting(self._connection, main, ids=list(relied))
+            main = self._post.store.statements.main
+            waiting = self._keys.lock_waiting(self._post.connection, main, ids=list(relied))
             self._headers |= {record_id: row.headers for record_id, row in waiting.items()}
             for record_id, hold in relied.items():
                 if record_id not in waiting:
@@ -218,8 +207,8 @@ class KeyedPosts:
     def _duplicate(self, key: str, record_id: int | None, answer: Answer) -> DuplicateKeyError:
         who = "an earlier one of the same post" if record_id is None else f"entry {record_id}"
         return DuplicateKeyError(
-            f"{self._queue_name}: the key {shown(key)} belongs to {who} ({answer.value}). Nothing was written.",
-            queue_name=self._queue_name,
+            f"{self._post.queue_name}: the key {shown(key)} belongs to {who} ({answer.value}). Nothing was written.",
+            queue_name=self._post.queue_name,
             key=key,
             record_id=record_id,
             answer=answer.value,
@@ -237,7 +226,9 @@ class KeyedPosts:
             "error_count": 0,
             "subscribers_done": None,
         }
-        self._store.statements.change(self._connection, record_id=hold.record_id, values=values)
+        self._post.store.statements.change(
+            self._post.connection, record_id=hold.record_id, values=values
+        )
         draft.changed = draft.row["effective_date"]
         self._answer(draft, Posted(hold.record_id, Answer.UPDATED))
 
@@ -247,9 +238,11 @@ class KeyedPosts:
         following = Following.of_row({**draft.row, "headers": headers})
         values = {
             "requeue": msgspec.json.encode(following).decode(),
-            "look_date": self._store.clock.now(),
+            "look_date": self._post.store.clock.now(),
         }
-        self._keys.change(self._connection, self._link.table_name, self._queue_name, [key], values)
+        self._keys.change(
+            self._post.connection, self._link.table_name, self._post.queue_name, [key], values
+        )
 
     # -- after the insertion ----------------------------------------------------------------------
 

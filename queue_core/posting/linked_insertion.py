@@ -18,6 +18,7 @@ from queue_core.posting.draft import Draft
 from queue_core.posting.grouped_posts import GroupedPosts, check_groups
 from queue_core.posting.key_options import check_keys
 from queue_core.posting.keyed_posts import KeyedPosts
+from queue_core.posting.linked_post import LinkedPost
 from queue_core.posting.ordered_posts import OrderedPosts, check_order
 from queue_core.posting.waiting_posts import WaitingPosts, check_waits
 from queue_core.runtime.callers import CallersConnection
@@ -60,23 +61,22 @@ class LinkedInsertion:
             with nullcontext() if given is None else dialect.part(connection):
                 # Anew in each run: one of our own transactions may run again.
                 drafts = list(map(Draft, postings, rows))
-                return self._insert(connection, queue_name, drafts, lent=given is not None)
+                post = LinkedPost(self._store, connection, queue_name, given is not None)
+                return self._insert(post, drafts)
 
         return self._store.write(given, queue_name, work)
 
-    def _insert(
-        self, connection: Connection, queue_name: str, drafts: Sequence[Draft], *, lent: bool
-    ) -> Inserted:
-        keys = KeyedPosts(self._store, connection, queue_name, drafts, lent=lent)
+    def _insert(self, post: LinkedPost, drafts: Sequence[Draft]) -> Inserted:
+        keys = KeyedPosts(post, drafts)
         keys.before()
         fresh = [draft for draft in drafts if draft.inserts]
-        order = OrderedPosts(self._store, connection, queue_name, fresh, lent=lent)
-        waits = WaitingPosts(self._store, connection, queue_name, fresh, lent=lent)
-        groups = GroupedPosts(self._store, connection, queue_name, fresh, lent=lent)
+        order = OrderedPosts(post, fresh)
+        waits = WaitingPosts(post, fresh)
+        groups = GroupedPosts(post, fresh)
         groups.before()
         order.before()
         waits.before()
-        ids = self._store.insert(connection, [draft.row for draft in fresh])
+        ids = self._store.insert(post.connection, [draft.row for draft in fresh])
         for draft, record_id in zip(fresh, ids, strict=True):
             draft.answer = record_id
         groups.after()  # before the order keys, for whose rows outcomes may wait

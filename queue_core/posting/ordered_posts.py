@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from sqlalchemy import Connection
-
 from queue_core.errors import InvalidPostError
 from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.posting import OrderFailure, Posting
 from queue_core.model.states import State
 from queue_core.posting.draft import Draft
+from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
-from queue_core.storage.store import Store
 from sql.search_keys import marked
 from sql.statements.ordered import OrderKey
 from sql.tables import ORDER_KEY_LENGTH
@@ -51,25 +49,20 @@ def _refused(queue_name: str, key: str, posting: Posting, allowed: str) -> Inval
 class OrderedPosts:
     """The order keys of one post, in one transaction: `before` the insertion, and after.
 
-    `lent`: the connection is the caller's. It must not wait for others who post with a key, so that
-    its keys start once its transaction has committed.
+    A caller's transaction must not wait for others who post with a key. So its keys start once it
+    has committed.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        connection: Connection,
-        queue_name: str,
-        drafts: Sequence[Draft],
-        *,
-        lent: bool,
-    ) -> None:
-        self._ordering = store.ordering
-        self._connection = connection
-        self._lent = lent
-        table = store.config.table
+    def __init__(self, post: LinkedPost, drafts: Sequence[Draft]) -> None:
+        self._post = post
+        self._ordering = post.store.ordering
+        table = post.store.config.table
         self._ordered = [
-            (draft, OrderKey(table, queue_name, draft.posting.order_key), Lane(draft.row["lane"]))
+            (
+                draft,
+                OrderKey(table, post.queue_name, draft.posting.order_key),
+                Lane(draft.row["lane"]),
+            )
             for draft in drafts
             if draft.posting.order_key is not None
         ]
@@ -90,7 +83,7 @@ class OrderedPosts:
         entered = [(key, int(draft.answer or 0), lane) for draft, key, lane in self._ordered]
         if not entered:
             return
-        self._ordering.enter(self._connection, entered, unstarted=self._lent)
-        if not self._lent:
+        self._ordering.enter(self._post.connection, entered, unstarted=self._post.lent)
+        if not self._post.lent:
             for key in sorted({key for key, _, _ in entered}):
-                self._ordering.start(self._connection, key)
+                self._ordering.start(self._post.connection, key)

@@ -22,8 +22,8 @@ from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
-from queue_core.model.config import Mode
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.insertion import Insertion

@@ -17,11 +17,12 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import KeyLockedError
-from queue_core.links.keys import LOOK_SECONDS, later
+from queue_core.links.hold import later
+from queue_core.links.keys import LOOK_SECONDS
 from queue_core.model.keyed import Keep
 from queue_core.posting.draft import Draft
+from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
-from queue_core.storage.store import Store
 from sql.statements.key_shapes import PERIOD, KeyRow
 
 KEY_WAIT_SECONDS = 5.0
@@ -34,33 +35,24 @@ TRIES = 100
 class TakenKeys:
     """The keys that one post takes, in one transaction.
 
-    `by_key`: its drafts that have a key. `lent`: the connection is the caller's.
+    `by_key`: its drafts that have a key.
     """
 
     def __init__(
-        self,
-        store: Store,
-        connection: Connection,
-        queue_name: str,
-        drafts: Sequence[Draft],
-        by_key: Mapping[str, Sequence[Draft]],
-        *,
-        lent: bool,
+        self, post: LinkedPost, drafts: Sequence[Draft], by_key: Mapping[str, Sequence[Draft]]
     ) -> None:
-        self._store = store
-        self._keys, self._table_name = store.keys.keys, store.keys.table_name
-        self._connection = connection
-        self._queue_name = queue_name
+        self._post = post
+        self._keys, self._table_name = post.store.keys.keys, post.store.keys.table_name
         self._drafts = drafts
         self._by_key = by_key
-        capabilities = store.database.dialect.capabilities
+        capabilities = post.store.database.dialect.capabilities
         hurries = any(draft.posting.key_wait == 0 for draft in drafts)
-        self._makes = (lent or hurries) and capabilities.waiters_deadlock
+        self._makes = (post.lent or hurries) and capabilities.waiters_deadlock
         """Whether keys are entered by a transaction apart."""
         self._taken_by = uuid4().hex
         self._complete = set[str]()
         """Keys that were taken with all that belongs to them."""
-        self.ids_ahead = store.statements.capabilities.inserts_at_once
+        self.ids_ahead = post.store.statements.capabilities.inserts_at_once
         """Whether a key is taken with the id of its entry; else the id is written afterwards."""
 
     def take(self, keys: Sequence[str], there: Sequence[str]) -> list[Row[Any]]:
@@ -77,9 +69,9 @@ class TakenKeys:
         rows = [self._row(key, draft) for key, draft in new.items() if key not in self._complete]
         if rows:
             self._keys.put(
-                self._connection,
+                self._post.connection,
                 self._table_name,
-                self._queue_name,
+                self._post.queue_name,
                 rows=rows,
                 taken_by=self._taken_by,
                 look=self._look,
@@ -95,9 +87,9 @@ class TakenKeys:
             self._make([key for key in keys if key not in set(there)])
             there = keys
         rows = self._keys.find(
-            self._connection,
+            self._post.connection,
             self._table_name,
-            self._queue_name,
+            self._post.queue_name,
             keys=there,
             lock=True,
             nowait=self._makes and not self._seconds(keys),
@@ -110,9 +102,9 @@ class TakenKeys:
             if not missing:
                 break
             added = self._keys.add(
-                self._connection,
+                self._post.connection,
                 self._table_name,
-                self._queue_name,
+                self._post.queue_name,
                 rows=[self._row(key, self._by_key[key][0]) for key in missing],
                 taken_by=self._taken_by,
                 look=self._look,
@@ -146,13 +138,13 @@ class TakenKeys:
         On InnoDB, of those who wait for a row that is being inserted, all but one are rolled back
         if that is. Those who wait for the lock of a row that is there get it one by one.
         """
-        store = self._store
+        store = self._post.store
 
         def make(own: Connection) -> None:
             self._keys.make(
                 own,
                 self._table_name,
-                self._queue_name,
+                self._post.queue_name,
                 keys=keys,
                 taken_by=self._taken_by,
                 look=later(store.clock.now(), LOOK_SECONDS),
@@ -174,9 +166,9 @@ class TakenKeys:
     @contextmanager
     def _waiting(self, keys: Sequence[str]) -> Iterator[None]:
         """Wait for others' transactions no longer than was asked for."""
-        dialect = self._store.database.dialect
+        dialect = self._post.store.database.dialect
         try:
-            with dialect.lock_waits(self._connection, self._seconds(keys)):
+            with dialect.lock_waits(self._post.connection, self._seconds(keys)):
                 yield
         except DBAPIError as error:
             if not dialect.is_lock_refusal(error):
@@ -187,9 +179,9 @@ class TakenKeys:
     def _key_locked(self, keys: Sequence[str]) -> KeyLockedError:
         which = f"the key {shown(keys[0])}" if len(keys) == 1 else f"one of {len(keys)} keys"
         return KeyLockedError(
-            f"{self._queue_name}: another transaction, which is still open, has taken {which}. Nothing was "
+            f"{self._post.queue_name}: another transaction, which is still open, has taken {which}. Nothing was "
             "written. Post again, or wait longer with key_wait.",
-            queue_name=self._queue_name,
+            queue_name=self._post.queue_name,
             key=keys[0] if len(keys) == 1 else None,
         )
 

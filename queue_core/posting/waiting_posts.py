@@ -12,9 +12,9 @@ from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.posting import Awaited, OnFailed, Posting
 from queue_core.model.states import State
 from queue_core.posting.draft import Draft
+from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import integer, name
-from queue_core.storage.store import Store
 from sql.statements.waits import Wait
 from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH
 
@@ -31,24 +31,15 @@ def check_waits(queue_name: str, postings: Sequence[Posting]) -> None:
 class WaitingPosts:
     """What the entries of one post wait for, in one transaction: `before` the insertion, and after.
 
-    `lent`: the connection is the caller's, whose transaction may not see the newest entries.
+    A caller's transaction may not see the newest entries.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        connection: Connection,
-        queue_name: str,
-        drafts: Sequence[Draft],
-        *,
-        lent: bool,
-    ) -> None:
-        self._store = store
-        self._connection = connection
-        self._queue_name = queue_name
-        self._lent = lent
+    def __init__(self, post: LinkedPost, drafts: Sequence[Draft]) -> None:
+        self._post = post
         self._after = [
-            (draft, awaited) for draft in drafts if (awaited := _awaited(queue_name, draft.posting))
+            (draft, awaited)
+            for draft in drafts
+            if (awaited := _awaited(post.queue_name, draft.posting))
         ]
         self._waiting = list[tuple[Draft, list[int], Lane]]()
         """With the ids that drafts wait for, and the lanes that they go to in the end."""
@@ -62,15 +53,15 @@ class WaitingPosts:
             ids = sorted({one if isinstance(one, int) else named[one] for one in awaited})
             self._waiting.append((draft, ids, Lane(draft.row["lane"])))
         sought = sorted({record_id for _, ids, _ in self._waiting for record_id in ids})
-        missing = self._missing(self._connection, sought)
-        if missing and self._may_be_blind:
-            missing = self._store.database.fetch(lambda ours: self._missing(ours, missing))
+        missing = self._missing(self._post.connection, sought)
+        if missing and self._post.may_be_blind:
+            missing = self._post.store.database.fetch(lambda ours: self._missing(ours, missing))
         if missing:
             raise EntryNotFoundError(
-                f"{self._queue_name}: after names entries that are neither live nor in history: "
+                f"{self._post.queue_name}: after names entries that are neither live nor in history: "
                 f"{', '.join(map(str, missing[:20]))}. Nothing was written.",
-                queue_name=self._queue_name,
-                table=self._store.config.table,
+                queue_name=self._post.queue_name,
+                table=self._post.store.config.table,
                 record_id=missing[0],
                 record_ids=missing,
             )
@@ -81,16 +72,16 @@ class WaitingPosts:
     def _named(self, awaited: Collection[Awaited]) -> dict[tuple[str, str], int]:
         """The entries that the keys among `awaited` name. Raises EntryNotFoundError."""
         keys = {one for one in awaited if not isinstance(one, int)}
-        found = self._having(self._connection, keys)
-        if keys - found.keys() and self._may_be_blind:
+        found = self._having(self._post.connection, keys)
+        if keys - found.keys() and self._post.may_be_blind:
             others = keys - found.keys()
-            found |= self._store.database.fetch(lambda ours: self._having(ours, others))
+            found |= self._post.store.database.fetch(lambda ours: self._having(ours, others))
         if missing := sorted(keys - found.keys()):
             raise EntryNotFoundError(
-                f"{self._queue_name}: after names keys that no entry has: {', '.join(map(shown, missing[:20]))}. "
+                f"{self._post.queue_name}: after names keys that no entry has: {', '.join(map(shown, missing[:20]))}. "
                 "Nothing was written.",
-                queue_name=self._queue_name,
-                table=self._store.config.table,
+                queue_name=self._post.queue_name,
+                table=self._post.store.config.table,
             )
         return found
 
@@ -98,7 +89,7 @@ class WaitingPosts:
         self, connection: Connection, keys: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], int]:
         """The ids of the entries that keys name now; keys that name none are left out."""
-        link, found = self._store.keys, dict[tuple[str, str], int]()
+        link, found = self._post.store.keys, dict[tuple[str, str], int]()
         for queue_name in sorted({queue_name for queue_name, _ in keys}):
             mine = [key for of_queue, key in keys if of_queue == queue_name]
             for row in link.keys.find(connection, link.table_name, queue_name, keys=mine):
@@ -106,13 +97,8 @@ class WaitingPosts:
                     found[queue_name, row.entry_key] = row.record_id
         return found
 
-    @property
-    def _may_be_blind(self) -> bool:
-        """Whether the caller's transaction may not see what others have committed."""
-        return self._lent and not self._store.database.dialect.capabilities.one_writer
-
     def _missing(self, connection: Connection, ids: Sequence[int]) -> list[int]:
-        statements = self._store.statements
+        statements = self._post.store.statements
         live = statements.live_ids(connection, ids=ids)
         others = [record_id for record_id in ids if record_id not in live]
         # In this order: an entry that ends in between is in history by then.
@@ -128,11 +114,11 @@ class WaitingPosts:
             record_id = int(draft.answer or 0)
             waits += [Wait(record_id, awaited_id) for awaited_id in awaited]
             on_failed[record_id], lanes[record_id] = draft.posting.on_failed, lane
-        dependencies = self._store.dependencies
-        dependencies.enter(self._connection, waits, on_failed=on_failed, lanes=lanes)
-        if not self._lent:
-            rows = dependencies.waits_of(self._connection, list(on_failed))
-            dependencies.attend(self._connection, rows)
+        dependencies = self._post.store.dependencies
+        dependencies.enter(self._post.connection, waits, on_failed=on_failed, lanes=lanes)
+        if not self._post.lent:
+            rows = dependencies.waits_of(self._post.connection, list(on_failed))
+            dependencies.attend(self._post.connection, rows)
 
 
 def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:

@@ -15,14 +15,10 @@ import msgspec
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from queue_core.errors import (
-    DatabaseUnreachableError,
-    ForkedError,
-    StickybusError,
-)
+from queue_core.errors import DatabaseUnreachableError, ForkedError, StickybusError
 from queue_core.model.entry import Entry
 from queue_core.reading.changes import Change
-from queue_core.reading.history import Progress
+from queue_core.reading.truncation import Progress
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.filter import Filter, Where

@@ -13,7 +13,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import State
 from queue_core.reading.exclusive import exclusive_history
-from queue_core.reading.history import DELETE_BATCH, Progress
+from queue_core.reading.truncation import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.search_keys import UNSET, Unset, sought_key

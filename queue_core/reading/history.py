@@ -1,48 +1,32 @@
 """The history of a queue: its entries that have ended.
 
-Audits search it. Users retry or discard its entries. It may be truncated while the queue runs.
+Audits search it. Users retry or discard its entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import datetime
 from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
-from queue_core.model.states import State, States, several
-from queue_core.reading.exclusive import exclusive_history
-from queue_core.runtime.arguments import function
+from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
-from queue_core.runtime.clock import in_utc
-from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
 from queue_core.storage.store import Store
-from sql import partitioning
-from sql.transient import EMPTYING
 
 T = TypeVar("T")
 
 REPEATABLE = (State.FAILED, State.REMOVED)
 """States of entries that may be tried again."""
-DELETE_BATCH = 2_000
-RECENT = timedelta(seconds=60)
-"""Outcomes older than this have committed.
-
-They are counted before the lock, the others under it.
-"""
-
-Progress = Callable[[int, int], None]
-"""Called with (rows deleted so far, rows to be deleted)."""
 
 
 class History:
@@ -224,91 +208,6 @@ class History:
             record_id=record_id,
         )
 
-    def truncate(
-        self,
-        *,
-        before: datetime | None = None,
-        states: States | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Delete history of all queues of the table.
-
-        Rows that ended at `before` (aware) or later stay. Rows in other states than `states` stay.
-        The call empties the whole table at once if neither of the two is given. Each try
-        waits at most 50 ms for the exclusive lock. Outcomes written meanwhile wait for that lock.
-        Otherwise, and on databases that can't do so, partitions that are to go as a whole are
-        dropped, and the other rows go in batches of `DELETE_BATCH`. Each batch is a transaction.
-        Entries in the main table are never touched.
-
-        Returns:
-            The number of deleted rows.
-
-        Raises:
-            LifecycleError: Something else deletes or archives this history. Nothing was deleted.
-        """
-        limit = None if before is None else in_utc(before, key="before")
-        wanted = None if states is None else _terminal(states)
-        if progress is not None:
-            function(progress, key="progress")
-        with exclusive_history(self._store) as locked:
-            if limit is None and wanted is None:
-                emptied = self._empty(progress)
-                if emptied is not None:
-                    return emptied
-            return self._delete(locked, limit, wanted, progress)
-
-    def _empty(self, progress: Progress | None) -> int | None:
-        store, statements = self._store, self._store.statements
-        recent_since = store.now() - RECENT
-        older = store.database.fetch(
-            lambda connection: statements.count_history(
-                connection, before=recent_since, states=None
-            )
-        )
-
-        def once() -> int | None:
-            with store.database.begin() as connection:
-                return statements.empty_history(connection, recent_since)
-
-        recent = store.database.persist(once, EMPTYING)
-        if recent is None:
-            return None
-        if progress is not None:
-            progress(older + recent, older + recent)
-        return older + recent
-
-    def _delete(
-        self,
-        locked: Connection,
-        before: datetime | None,
-        states: list[str] | None,
-        progress: Progress | None,
-    ) -> int:
-        store, statements = self._store, self._store.statements
-        # What ends from now on stays, else a busy queue would never let this end.
-        until = store.now() if before is None else before
-        deleted = total = 0
-        if states is None:
-            deleted = partitioning.drop_ended(store.database, locked, statements.past, before=until)
-        if progress is not None:
-            total = deleted + store.database.fetch(
-                lambda connection: statements.count_history(connection, before=until, states=states)
-            )
-            progress(deleted, total)
-        while True:
-            ids = store.database.fetch(
-                lambda connection: statements.history_page(
-                    connection, before=until, states=states, limit=DELETE_BATCH
-                )
-            )
-            if not ids:
-                return deleted
-            deleted += store.database.write(
-                partial(statements.delete_history, ids=ids, before=until, states=states)
-            )
-            if progress is not None:
-                progress(deleted, max(total, deleted))
-
 
 def _how_it_is(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
@@ -320,18 +219,3 @@ def _before(entry: Entry, last: tuple[int, str | None] | None) -> State | None:
         return entry.processing_state
     state = None if last[1] is None else State(last[1])
     return None if state is State.REAPED else state
-
-
-def _terminal(states: States) -> list[str]:
-    try:
-        found = [State(state) for state in several(states)]
-    except (TypeError, ValueError):
-        found = [State.AVAILABLE]
-    if not all(state.terminal for state in found):
-        allowed = ", ".join(state.value for state in State if state.terminal)
-        raise InvalidPostError(
-            f"states={shown(states)} is not allowed. Allowed: one or several of {allowed}. Nothing was deleted.",
-            key="states",
-            value=shown(states),
-        )
-    return [state.value for state in found]

@@ -65,8 +65,8 @@ class HandlerPool:
         self._router = router
         self.runner = runner
         self._waits = waits
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        """None ends the thread that gets it."""
+        self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        """What was submitted, in order. None ends the thread that gets it."""
         self._ahead: queue.SimpleQueue[Run] = queue.SimpleQueue()
         """What a priority has put ahead. Beside it others run: each thread takes them in turns."""
         self._resumed = deque[Run]()
@@ -92,7 +92,7 @@ class HandlerPool:
         """
         self.runner.accepting = False
         for _ in self._threads:
-            self._tasks.put(None)
+            self.tasks.put(None)
         deadline = self._clock.monotonic() + timeout_seconds
         others = [one for one in self._threads if one is not threading.current_thread()]
         for thread in others:
@@ -113,7 +113,7 @@ class HandlerPool:
         No handler is called. It happens in another thread: a hook that hangs, or waits for the
         caller, keeps the caller no longer than `timeout_seconds`.
         """
-        if self._tasks.empty():
+        if self.tasks.empty():
             return
         thread = threading.Thread(
             target=self._take_submitted, name=f"{self._table}-last-hooks", daemon=True
@@ -149,17 +149,17 @@ class HandlerPool:
     def _put(self, runs: list[Run], transit: Transit, *, ahead: bool) -> None:
         # In one call, which no signal cuts in two.
         if not ahead:
-            transit.submitted.extend(map(self._tasks.put, runs))
+            transit.submitted.extend(map(self.tasks.put, runs))
             return
         try:
             transit.submitted.extend(map(self._ahead.put, runs))
         finally:
             for _ in runs:  # for threads that have nothing to do
-                self._tasks.put(self._take_ahead)
+                self.tasks.put(self._take_ahead)
 
     def call(self, hook: Callable[[], None]) -> None:
         """Call a hook on the pool."""
-        self._tasks.put(hook)
+        self.tasks.put(hook)
 
     def _keep_places(self, runs: list[Run]) -> None:
         """Let serial handlers expect runs in this order."""
@@ -181,15 +181,16 @@ class HandlerPool:
     # -- threads ----------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            self._take(task)
+        while (task := self.tasks.get()) is not None:
+            self.take(task)
             if not self._ahead.empty():
                 self._take_ahead()
             # Else each call of a serial handler would wait for all that is in the queue.
             while self._resumed:
                 self._go_on()
 
-    def _take(self, task: Task | None) -> None:
+    def take(self, task: Task | None) -> None:
+        """Run a task in the caller's thread."""
         if isinstance(task, Run):
             self.runner.advance(task)
         elif task is not None:
@@ -199,22 +200,22 @@ class HandlerPool:
                 log.exception("hook_failed", error_type=type(error).__name__)
 
     def _take_submitted(self) -> None:
-        for _ in range(self._tasks.qsize()):
+        for _ in range(self.tasks.qsize()):
             try:
-                task = self._tasks.get_nowait()
+                task = self.tasks.get_nowait()
             except queue.Empty:
                 return
             if task is None:
-                self._tasks.put(None)  # for a thread whose handler still runs
-            self._take(task)
+                self.tasks.put(None)  # for a thread whose handler still runs
+            self.take(task)
 
     def _take_ahead(self) -> None:
         with suppress(queue.Empty):  # another thread was faster
-            self._take(self._ahead.get_nowait())
+            self.take(self._ahead.get_nowait())
 
     def _go_on(self) -> None:
         with suppress(IndexError):
-            self._take(self._resumed.popleft())
+            self.take(self._resumed.popleft())
 
     # -- what runs and gates ask ------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class HandlerPool:
         accepting = self.accepting
         if accepting:
             self._resumed.append(run)
-            self._tasks.put(self._go_on)
+            self.tasks.put(self._go_on)
         else:
             self.runner.interrupt(run)
         return accepting

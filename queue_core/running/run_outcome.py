@@ -14,7 +14,8 @@ from queue_core.model.outcome import (
     describe,
     given_up,
 )
-from queue_core.model.retry import Circuit, Failure, RetryPolicy, asks_for_date, decide
+from queue_core.model.retry import Failure, RetryPolicy, asks_for_date, decide
+from queue_core.model.retry_policies import Circuit
 from queue_core.model.states import State
 from queue_core.running.run import Run
 from queue_core.running.subscriber import Subscriber

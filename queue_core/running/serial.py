@@ -47,14 +47,14 @@ class SerialGate:
     def __init__(self) -> None:
         self._lock = Lock()
         self._holder: GatedRun | None = None
-        self._expected = OrderedDict[GatedRun, bool]()
+        self.expected = OrderedDict[GatedRun, bool]()
         """Whether each has arrived, and waits to be handed out."""
-        self._others: deque[GatedRun] = deque()
+        self.others: deque[GatedRun] = deque()
 
     def expect(self, run: GatedRun) -> None:
         """Keep a place, to be given up by `pass_on`."""
         with self._lock:
-            self._expected[run] = False
+            self.expected[run] = False
 
     def enter(self, run: GatedRun) -> bool:
         """Whether the call of `run` may begin.
@@ -62,14 +62,14 @@ class SerialGate:
         Else it was kept, and is resumed by whoever is before it.
         """
         with self._lock:
-            expected = run in self._expected
+            expected = run in self.expected
             if self._holder is None and (not expected or run is self._first()):
                 self._holder = run
                 return True
             if expected:
-                self._expected[run] = True
+                self.expected[run] = True
             else:
-                self._others.append(run)
+                self.others.append(run)
             run.pool.waits(run)
             return False
 
@@ -84,24 +84,24 @@ class SerialGate:
 
     def _leave(self, run: GatedRun) -> GatedRun | None:
         with self._lock:
-            self._expected.pop(run, None)
+            self.expected.pop(run, None)
             if self._holder is run:
                 self._holder = None
             if self._holder is not None:
                 return None
             first = self._first()
-            if first is not None and self._expected[first]:
-                self._expected[first] = False
+            if first is not None and self.expected[first]:
+                self.expected[first] = False
             else:
-                first = self._others.popleft() if self._others else None
+                first = self.others.popleft() if self.others else None
             if first is not None:
                 first.pool.waits(first, no_longer=True)
             return first
 
     def _first(self) -> GatedRun | None:
-        while self._expected:
-            run = next(iter(self._expected))
-            if self._expected[run] or run.pool.accepting:
+        while self.expected:
+            run = next(iter(self.expected))
+            if self.expected[run] or run.pool.accepting:
                 return run
-            del self._expected[run]  # a stop may leave it in its queue for good
+            del self.expected[run]  # a stop may leave it in its queue for good
         return None

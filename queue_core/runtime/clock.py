@@ -37,7 +37,7 @@ def continuous(source: Any = time, platform: str = sys.platform) -> Callable[[],
     return monotonic
 
 
-_monotonic = continuous()
+monotonic = continuous()
 
 ROUND_TRIP_SECONDS = 0.02
 """What the answer of a database's clock may take, and be wrong by, without a word."""
@@ -134,18 +134,18 @@ def read_clock(ask: Callable[[], datetime]) -> ClockReading:
     The statement alone is timed: a COMMIT or a connection that takes long must not look like a
     clock that is wrong.
     """
-    before = _monotonic()
+    before = monotonic()
     date = ask()
-    took = _monotonic() - before
+    took = monotonic() - before
     return ClockReading(date, before + took / 2, took)
 
 
 def _anchored() -> float:
     """What the machine's clock is ahead of the monotonic one, in seconds."""
     # Two readings around the wall clock: its best estimate is the middle.
-    before = _monotonic()
+    before = monotonic()
     wall = time.time()
-    return wall - (before + _monotonic()) / 2
+    return wall - (before + monotonic()) / 2
 
 
 class SystemClock:
@@ -215,11 +215,11 @@ class SystemClock:
 
     def now(self) -> datetime:
         """As `Clock.now`."""
-        return datetime.fromtimestamp(self._base + _monotonic(), UTC)
+        return datetime.fromtimestamp(self._base + monotonic(), UTC)
 
     def monotonic(self) -> float:
         """As `Clock.monotonic`."""
-        return _monotonic()
+        return monotonic()
 
     def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
         """As `Clock.wait`."""

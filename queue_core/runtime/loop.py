@@ -72,7 +72,7 @@ class Loop:
             try:
                 pause = self._turn()
             except Exception as error:  # noqa: BLE001 -- the loop outlives whatever its turn meets
-                pause = self._after(error, failures)
+                pause = self.pause_after(error, failures)
                 failures += 1
                 # A signal must not cut the back-off short: work that keeps coming would make it a
                 # hot loop.
@@ -85,7 +85,8 @@ class Loop:
             if pause > 0:
                 self._clock.wait(self._signal, pause)
 
-    def _after(self, error: Exception, failures: int) -> float:
+    def pause_after(self, error: Exception, failures: int) -> float:
+        """Log a turn that failed; return the seconds until it is tried again."""
         # A float overflows after 1,024 failures, an hour and a half of an outage.
         longest = min(
             self._longest_backoff_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 100)

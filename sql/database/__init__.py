@@ -50,7 +50,7 @@ class Database:
         self.url, self.dialect = engines.url, engines.dialect
         self.engine, self.lent = engines.transactions, engines.lent
         self.autocommit, self.inserts = engines.autocommit, engines.inserts
-        self._kept = KeptConnections(engines)
+        self.kept = KeptConnections(engines)
         # Else a dead network, or a lock that stays, would hold up a caller for each try anew.
         self._patience = OWN_TRANSACTION.within(Limits(statement_timeout_seconds).statement)
 
@@ -94,7 +94,7 @@ class Database:
             with (
                 nullcontext(given)
                 if given is not None
-                else self._kept.connection(self.engine) as connection
+                else self.kept.connection(self.engine) as connection
             ):
                 transaction = connection.begin()
                 try:
@@ -126,7 +126,7 @@ class Database:
                 error.add_note(COMMITTED)
                 raise
 
-        return self._kept.run(self.autocommit, both, NO_LOCK)
+        return self.kept.run(self.autocommit, both, NO_LOCK)
 
     def _answer(self, connection: Connection, read: Callable[[], R]) -> R:
         """Make the answer of a statement that has committed; once more after a transient error."""
@@ -144,15 +144,15 @@ class Database:
 
         In READ COMMITTED each statement sees the state of its own moment anyway.
         """
-        with self._kept.connection(self.autocommit) as connection:
+        with self.kept.connection(self.autocommit) as connection:
             self.dialect.read_on(connection)
             yield connection
 
     def open_ahead(self) -> None:
         """Open the connections of a claim and a finish, which the first entries would wait for."""
         engine = self.autocommit if self.dialect.capabilities.moves_at_once else self.engine
-        if self._kept.most > 1:
-            with self._kept.connection(engine), self._kept.connection(engine):
+        if self.kept.most > 1:
+            with self.kept.connection(engine), self.kept.connection(engine):
                 pass
 
     @contextmanager
@@ -203,7 +203,7 @@ class Database:
         """
         once = partial(within, work)
         return self._persist(
-            lambda: self._kept.run(self.engine, once, self.dialect.writer_lock(), undo)
+            lambda: self.kept.run(self.engine, once, self.dialect.writer_lock(), undo)
         )
 
     def write_autocommit(
@@ -219,7 +219,7 @@ class Database:
         """As `write_autocommit`, for an INSERT of values."""
         noted = partial(self._noted, work)
         return persist(
-            lambda: self._kept.run(self.inserts, noted, self.dialect.writer_lock()),
+            lambda: self.kept.run(self.inserts, noted, self.dialect.writer_lock()),
             self._may_succeed,
             self._patience,
         )
@@ -231,7 +231,7 @@ class Database:
             self.dialect.read_on(connection)
             return work(connection)
 
-        return self._persist(lambda: self._kept.run(self.autocommit, reading, NO_LOCK))
+        return self._persist(lambda: self.kept.run(self.autocommit, reading, NO_LOCK))
 
     def _persist(self, once: Callable[[], T]) -> T:
         return persist(once, self._may_succeed, self._patience)
@@ -287,4 +287,4 @@ class Database:
 
     def close(self) -> None:
         """Close all connections that are not in use; those in use close when they come back."""
-        self._engines.close(self._kept.close)
+        self._engines.close(self.kept.close)

@@ -44,10 +44,10 @@ class PostgreSQLNotifier:
     """
 
     def __init__(self, engine: Engine, channel: str, answer_seconds: float) -> None:
-        self._driver = _detached(engine)
+        self.driver = _detached(engine)
         # A hint need not survive a crash: others' commits should not wait for the log to be flushed
         # once more.
-        self._driver.execute("SET synchronous_commit = off")
+        self.driver.execute("SET synchronous_commit = off")
         self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, "
         self._answer_seconds = answer_seconds
         self._sent_at = time.monotonic()
@@ -55,13 +55,13 @@ class PostgreSQLNotifier:
     @property
     def is_open(self) -> bool:
         """See `Notifier.is_open`."""
-        return not self._driver.closed
+        return not self.driver.closed
 
     def notify(self, payloads: Collection[str]) -> bool:
         """See `Notifier.notify`."""
         from psycopg import Error
 
-        session, now = self._driver.pgconn, time.monotonic()
+        session, now = self.driver.pgconn, time.monotonic()
         try:
             session.consume_input()
             if session.is_busy():
@@ -84,7 +84,7 @@ class PostgreSQLNotifier:
 
     def close(self) -> None:
         """See `Notifier.close`."""
-        self._driver.close()
+        self.driver.close()
 
 
 def _detached(engine: Engine) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from queue_core.reading.bulk import BulkResult, Stop
-from queue_core.reading.history import Progress
+from queue_core.reading.truncation import Progress
 from stickybus.cli.exit_codes import BAD_DATA, INTERRUPTED
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.progress import bar, stoppable

@@ -42,7 +42,7 @@ def clear(
         deleted, stopped = 0, False
         if yes:
             with stoppable() as stop, bar("deleted so far", quiet=as_json) as progress:
-                while not stop.is_set() and (batch := _batch(work, queue, force=force)):
+                while not stop.is_set() and (batch := next_batch(work, queue, force=force)):
                     deleted += _delete(work, batch, force=force)
                     progress(deleted, max(matched, deleted))
                 stopped = stop.is_set()
@@ -61,7 +61,7 @@ def clear(
         raise typer.Exit(INTERRUPTED)
 
 
-def _batch(work: WorkQueue, queue: str, *, force: bool) -> list[Task]:
+def next_batch(work: WorkQueue, queue: str, *, force: bool) -> list[Task]:
     """Some that may be deleted; the first that arrived come first."""
     holder = None if force else work.claimant
     return work.tasks(queue, claimant=holder, limit=BATCH, with_values=False)

@@ -14,6 +14,10 @@ DEFAULT_TABLE = "bus_events"
 Queue = Annotated[
     str | None, typer.Option("--queue", help="Only this bus or service:queue.", show_default=False)
 ]
+WholeQueue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The bus, or service:queue.", show_default=False),
+]
 EventName = Annotated[
     str | None, typer.Option("--event", help="Only this event name.", show_default=False)
 ]

@@ -9,7 +9,7 @@ import typer
 
 from queue_core.limiting import Limiting
 from queue_core.model.limit import Limit
-from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
@@ -28,14 +28,9 @@ COLUMNS = {
     "since": "SINCE (UTC)",
 }
 
-LimitedQueue = Annotated[
-    str,
-    typer.Argument(metavar="QUEUE", help="The bus, or service:queue.", show_default=False),
-]
-
 
 def limit(
-    queue: LimitedQueue,
+    queue: WholeQueue,
     *,
     concurrency: Annotated[
         int | None,
@@ -109,7 +104,7 @@ def limit(
 
 
 def unlimit(
-    queue: LimitedQueue, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+    queue: WholeQueue, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
 ) -> None:
     """End the limit of a queue: what has waited runs.
 

@@ -70,7 +70,7 @@ class Fields:
             search_key1=_key(found, self.key1),
             search_key2=_key(found, self.key2),
             at=self._date(found, now),
-            key=self._idempotency_key(found),
+            key=self._key_of_post(found),
             **self.options,
         )
 
@@ -84,7 +84,7 @@ class Fields:
             )
         return name
 
-    def _idempotency_key(self, found: dict[str, Any]) -> str | None:
+    def _key_of_post(self, found: dict[str, Any]) -> str | None:
         if self.key is None:
             return None
         key = _required(found, self.key)

@@ -10,7 +10,7 @@ import typer
 
 from queue_core.model.pause import Pause
 from queue_core.pausing import Pausing
-from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import aware, duration
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
@@ -27,10 +27,6 @@ COLUMNS = {
     "until": "UNTIL (UTC)",
 }
 
-PausedQueue = Annotated[
-    str,
-    typer.Argument(metavar="QUEUE", help="The bus, or service:queue.", show_default=False),
-]
 Handler = Annotated[
     str | None,
     typer.Option("--handler", help="Only the subscriber of this name.", show_default=False),
@@ -42,7 +38,7 @@ OrderKey = Annotated[
 
 
 def pause(
-    queue: PausedQueue,
+    queue: WholeQueue,
     *,
     handler: Handler = None,
     order_key: OrderKey = None,
@@ -90,7 +86,7 @@ def pause(
 
 
 def resume(
-    queue: PausedQueue,
+    queue: WholeQueue,
     *,
     handler: Handler = None,
     order_key: OrderKey = None,

@@ -26,6 +26,7 @@ from benchmarks.workload import (
     median_ratio,
     verify_counts,
 )
+from tests.contract.harness import engine_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,8 +120,8 @@ def test_a_lost_entry_fails_the_scenario_instead_of_being_measured(tmp_path: Pat
     run.load(3)
     run.start()
     run.wait()
-    past = run.bus._engine.store.statements.past
-    run.bus._engine.database.write(
+    past = engine_of(run.bus).store.statements.past
+    engine_of(run.bus).database.write(
         lambda connection: connection.execute(delete(past).where(past.c.record_id == run.posted[0]))
     )
 

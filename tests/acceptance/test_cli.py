@@ -21,7 +21,7 @@ from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.reading import bulk, changes
 from queue_core.runtime.manual_clock import ManualClock
@@ -30,7 +30,7 @@ from sql.families import VERSION_TABLE
 from sql.tables import queue_nodes
 from stickybus.cli import main
 from stickybus.testing import drain
-from tests.contract.harness import eventually
+from tests.contract.harness import engine_of, eventually
 
 DIALECTS = ("sqlite", "postgresql", "mysql", "mariadb")
 
@@ -389,7 +389,10 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
                 "table": "bus_events",
                 "queue_name": "bus",
                 "class_name": "Order",
-                "nodes_by_subscribers": {"mail": [bus._engine.lifecycle.name], "book": ["billing"]},
+                "nodes_by_subscribers": {
+                    "mail": [engine_of(bus).lifecycle.name],
+                    "book": ["billing"],
+                },
             }
             assert (
                 "Subscribers differ between nodes, of A, B, C and 1 more: each" in cli("status").out
@@ -466,9 +469,9 @@ def test_nodes_shows_a_node_whatever_it_says_that_it_serves(
     cli: Cli, bus: PersistentBus, serves: str
 ) -> None:
     with bus:
-        name = bus._engine.lifecycle.name
+        name = engine_of(bus).lifecycle.name
         change = update(queue_nodes).values(serves=serves)
-        bus._engine.database.write(lambda connection: connection.execute(change))
+        engine_of(bus).database.write(lambda connection: connection.execute(change))
         assert [(node["name"], node["serves"]) for node in cli("nodes", "--json").json] == [
             (name, [])
         ]

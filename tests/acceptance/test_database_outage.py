@@ -14,7 +14,7 @@ from queue_core.cluster.node import Node
 from sql.statements import nodes
 from stickybus import DatabaseUnreachableError, PersistentBus, State
 from tests.acceptance.node_process import Order, bus_on
-from tests.contract.harness import eventually
+from tests.contract.harness import engine_of, eventually
 
 MODES = pytest.mark.parametrize("mode", list(StopMode), ids=lambda mode: mode.name.lower())
 
@@ -47,7 +47,7 @@ class Nodes:
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epoch of each node."""
-        rows = self.buses[0]._engine.database.fetch(nodes.Nodes().all_nodes)
+        rows = engine_of(self.buses[0]).database.fetch(nodes.Nodes().all_nodes)
         return {row.name: (row.state, row.epoch) for row in rows}
 
     def recovered(self) -> None:
@@ -58,7 +58,7 @@ class Nodes:
 
     def nodes(self) -> list[Node]:
         """The nodes of the buses, which have joined."""
-        joined = [bus._engine.lifecycle.node for bus in self.buses]
+        joined = [engine_of(bus).lifecycle.node for bus in self.buses]
         return [node for node in joined if node is not None]
 
 
@@ -107,7 +107,7 @@ def test_a_post_while_the_database_is_away_raises_at_once_and_a_later_one_works(
     for _ in range(3):
         with pytest.raises(DatabaseUnreachableError, match="can't be reached") as caught:
             bus.post(Order(2))
-        assert str(bus._engine.database.url.password) not in str(caught.value)
+        assert str(engine_of(bus).database.url.password) not in str(caught.value)
 
     own_server.start()
     cluster.recovered()

@@ -26,7 +26,7 @@ from tests.acceptance.node_process import (
     key_of,
     node_process,
 )
-from tests.contract.harness import eventually
+from tests.contract.harness import engine_of, eventually
 
 SLACK_SECONDS = 5.0
 """For a machine that does much else."""
@@ -49,7 +49,9 @@ def by_number(entries: list[Entry]) -> dict[str, list[str]]:
 
 
 def state_of(observer: PersistentBus, name: str) -> str:
-    row = observer._engine.database.fetch(lambda connection: nodes.Nodes().node(connection, name))
+    row = engine_of(observer).database.fetch(
+        lambda connection: nodes.Nodes().node(connection, name)
+    )
     assert row is not None
     return str(row.state)
 
@@ -59,7 +61,7 @@ def holds_no_lock(observer: PersistentBus, name: str) -> bool:
 
     Others would wait for one inside.
     """
-    database = observer._engine.database
+    database = engine_of(observer).database
     if database.dialect.name == "sqlite":
         with closing(sqlite3.connect(database.url.database or "", timeout=0.5)) as file:
             try:
@@ -120,11 +122,14 @@ def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
     """Suspects run one at a time: a backlog of them would take hours."""
     count, threads = 10_000, SETTINGS["handler_threads"]
     long = [-number for number in range(1, threads + 1)]
-    main, past = observer._engine.store.statements.main, observer._engine.store.statements.past
+    main, past = (
+        engine_of(observer).store.statements.main,
+        engine_of(observer).store.statements.past,
+    )
 
     def number_of(table: Table, *conditions: ColumnElement[bool]) -> int:
         statement = select(func.count()).select_from(table).where(*conditions)
-        return observer._engine.database.fetch(
+        return engine_of(observer).database.fetch(
             lambda connection: connection.execute(statement).scalar_one()
         )
 
@@ -211,7 +216,7 @@ def test_no_more_of_a_key_has_places_than_its_limit_says_while_nodes_are_killed(
     """A dozen entries of each key wait for two places; who is killed has some of them."""
     limit, count, kills = 2, 36, 2
     observer.limit(per_key=limit)
-    store, ended = observer._engine.store, threading.Event()
+    store, ended = engine_of(observer).store, threading.Event()
     lanes = [keyed_lane("bus", key_of(number)) for number in range(KEYS)]
     most = Counter[str]()
 
@@ -247,7 +252,7 @@ def test_a_freeze_shorter_than_the_lease_costs_nothing(
         briefly.tell("post -1 1 2")
         briefly.wait("run -1", "done 1", "done 2")
         eventually(lambda: len(observer.history()) == 2, "the two short ones have ended")
-        row = observer._engine.database.fetch(
+        row = engine_of(observer).database.fetch(
             lambda connection: nodes.Nodes().node(connection, "other")
         )
         assert row is not None
@@ -255,7 +260,7 @@ def test_a_freeze_shorter_than_the_lease_costs_nothing(
         seen = row.beat
 
         def beats() -> bool:
-            now = observer._engine.database.fetch(
+            now = engine_of(observer).database.fetch(
                 lambda connection: nodes.Nodes().node(connection, "other")
             )
             return now is not None and now.beat >= seen + 3  # three eighths of a lease

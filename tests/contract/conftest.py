@@ -13,7 +13,7 @@ from sqlalchemy import URL, Column, Engine, Integer, MetaData, String, Table, in
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.model.config import BusConfig, NotificationConfig
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.runtime.clock import Clock
 from tests.contract.cluster import cluster
 from tests.contract.harness import Machine, Recorder, config_of

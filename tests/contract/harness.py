@@ -14,6 +14,8 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
+from notifications.queue import NotificationQueue
+from notifications.recurring_schedules import RecurringSchedules
 from notifications.service import NotificationService
 from queue_core.cluster import process_nodes
 from queue_core.cluster.node import Node
@@ -32,7 +34,7 @@ C = TypeVar("C", bound=QueueConfig)
 
 Face = PersistentBus | NotificationService
 
-nodes_here = process_nodes._nodes
+nodes_here = process_nodes.here
 """The nodes of this process, by database and name."""
 
 BOUND_SECONDS = 20.0
@@ -52,10 +54,10 @@ def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
     return found
 
 
-def engine_of(face: Face) -> QueueEngine:
-    """Return the engine behind a bus or a notification service.
+def engine_of(face: Face | NotificationQueue) -> QueueEngine:
+    """Return the engine behind a bus, a notification service or one of its queues.
 
-    The contract tests reach it here alone.
+    The tests reach it here alone.
     """
     return face._engine
 
@@ -68,6 +70,16 @@ def database_of(face: Face) -> Database:
 def lifecycle_of(face: Face) -> Lifecycle:
     """Return what starts, turns and stops a bus or a notification service."""
     return engine_of(face).lifecycle
+
+
+def schedules_of(service: NotificationService) -> RecurringSchedules:
+    """Return the recurring schedules of a notification service."""
+    return service._schedules
+
+
+def handler_threads(table: str = "bus_events") -> list[threading.Thread]:
+    """Return the threads of this process that run handlers of a table's entries."""
+    return [one for one in threading.enumerate() if one.name.startswith(f"{table}-handler-")]
 
 
 def node_of(face: Face) -> Node:
@@ -92,10 +104,10 @@ class Machine:
     """The clocks of this process, moved without waiting."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        wall, monotonic = time.time, clock_module._monotonic
+        wall, monotonic = time.time, clock_module.monotonic
         self._set, self._passed = 0.0, 0.0
         patch.setattr(time, "time", lambda: wall() + self._set + self._passed)
-        patch.setattr(clock_module, "_monotonic", lambda: monotonic() + self._passed)
+        patch.setattr(clock_module, "monotonic", lambda: monotonic() + self._passed)
 
     def set_clock(self, seconds: float) -> None:
         """Set the wall clock, as NTP does, or a virtual machine that wakes after a pause."""

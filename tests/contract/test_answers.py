@@ -11,7 +11,7 @@ from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.model.answers import Fail, Retry
 from queue_core.model.entry import Entry
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import ExactlyOnceContext
 from queue_core.runtime.manual_clock import ManualClock

@@ -357,14 +357,14 @@ def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:
     poster.bus.post(Order(1))
     node.lifecycle.claim_loop.hear(ANY_NODE)
     assert woken(node)  # for a look
-    node.lifecycle.claim_loop._awake.clear()
+    node.lifecycle.claim_loop.awake.clear()
     node.lifecycle.claim_loop.turn()
     return node, poster
 
 
 def woken(node: Peer) -> bool:
     """Whether the claim loop will take a turn at once."""
-    return node.lifecycle.claim_loop._awake.is_set
+    return node.lifecycle.claim_loop.awake.is_set
 
 
 def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cluster) -> None:

@@ -148,7 +148,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
 
     def recorded_and_looked_up(*arguments: Any) -> Written:
         written = record(*arguments)
-        node.lifecycle.claim_loop._announced.add([entry.record_id for entry in node.bus.find()])
+        node.lifecycle.claim_loop.announced.add([entry.record_id for entry in node.bus.find()])
         elsewhere(node.lifecycle.claim_loop.turn)
         return written
 
@@ -156,7 +156,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
     node.lifecycle.finisher.turn()
     del vars(node.moves)["record"]
 
-    assert node.lifecycle.pool._tasks.qsize() == BATCH
+    assert node.lifecycle.pool.tasks.qsize() == BATCH
     assert all_once(node)
 
 
@@ -220,18 +220,18 @@ def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
 def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(
     cluster: Cluster,
 ) -> None:
-    node, pauses = node_with_backlog(cluster), list[float]()
+    node, pauses = cluster.join("a"), list[float]()
     finisher = node.lifecycle.finisher
-    outcomes, turn = finisher._outcomes._queue.copy(), finisher.turn
-    finisher._outcomes._queue.clear()
+    turn = finisher.turn
+    node.bus.post(Order(1))
 
     def empty_turn() -> float:
         pause = turn()
-        finisher.complete(outcomes[0])
-        pauses.append(finisher._turn_in_time())  # of the loop that was woken
+        node.lifecycle.pool.run_submitted()
+        pauses.append(finisher.turn_in_time())  # of the loop that was woken
         return pause
 
     vars(finisher)["turn"] = empty_turn
-    pauses.append(finisher._turn_in_time())
+    pauses.append(finisher.turn_in_time())
 
     assert pauses == [60.0, 0.0]

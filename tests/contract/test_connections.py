@@ -114,7 +114,7 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
     if database_name == "postgresql":
         hints = lifecycle_of(bus).hints
         eventually(
-            lambda: hints._notifier is not None, "the session that tells other processes is open"
+            lambda: hints.notifier is not None, "the session that tells other processes is open"
         )
     before = sessions(engine, database_name)
     with pytest.raises(DBAPIError, match="refusing") as caught:

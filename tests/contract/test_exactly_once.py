@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from sql.capabilities import Capabilities

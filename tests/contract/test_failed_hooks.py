@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.model.entry import Entry
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.cluster import Cluster, Peer

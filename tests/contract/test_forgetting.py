@@ -12,7 +12,7 @@ from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.errors import InvalidPostError, LifecycleError
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.reading import forgetting
 from queue_core.reading.exclusive import exclusive_history
 from stickybus import KEYLESS

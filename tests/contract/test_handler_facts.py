@@ -9,8 +9,8 @@ import pytest
 
 from bus.memory import InMemoryBus
 from queue_core.model.answers import Retry
-from queue_core.model.config import Mode
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.mode import Mode
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext
 from queue_core.runtime.manual_clock import ManualClock
 from stickybus.testing import drain

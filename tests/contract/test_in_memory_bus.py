@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from bus import memory
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import (
@@ -23,7 +25,8 @@ from queue_core.errors import (
 )
 from queue_core.model.config import BusConfig
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ExponentialRetries, GiveUp
+from queue_core.model.retry import GiveUp
+from queue_core.model.retry_policies import ExponentialRetries
 from queue_core.model.states import State
 from queue_core.running.handler_pool import HandlerPool
 from tests.contract.harness import (
@@ -157,13 +160,12 @@ def test_what_is_posted_before_the_start_or_after_the_stop_waits_for_the_next_st
 def test_what_is_posted_while_the_bus_starts_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
     bus.subscribe(Order, recorder)
-    new = bus._new_pool
 
-    def posted_meanwhile() -> HandlerPool:
+    def posted_meanwhile(*arguments: Any) -> HandlerPool:
         bus.post(Order(1))
-        return new()
+        return HandlerPool(*arguments)
 
-    monkeypatch.setattr(bus, "_new_pool", posted_meanwhile)
+    monkeypatch.setattr(memory, "HandlerPool", posted_meanwhile)
     with bus:
         assert _delivered(bus, recorder) == [1]
 
@@ -171,26 +173,32 @@ def test_what_is_posted_while_the_bus_starts_is_delivered(monkeypatch: pytest.Mo
 class _ThenOnce:
     """A lock that calls `then` once, right after it was released."""
 
-    def __init__(self, lock: Any, then: Callable[[], object]) -> None:
+    def __init__(self, lock: Any) -> None:
         self._lock = lock
-        self._then = [then]
+        self.then = list[Callable[[], object]]()
 
     def __enter__(self) -> None:
         self._lock.__enter__()
 
     def __exit__(self, *raised: object) -> None:
         self._lock.__exit__(*raised)
-        if self._then:
-            self._then.pop()()
+        if self.then:
+            self.then.pop()()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lock, name)
 
 
-def test_a_post_that_a_start_comes_between_is_delivered_once() -> None:
-    bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
+def test_a_post_that_a_start_comes_between_is_delivered_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    condition, recorder = threading.Condition(), Recorder()
+    between = _ThenOnce(condition)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Condition", lambda: between)
+        bus = InMemoryBus(BusConfig(handler_threads=1))
     bus.subscribe(Order, recorder)
-    vars(bus)["_changed"] = _ThenOnce(bus._changed, bus.start)
+    between.then.append(bus.start)
     bus.post(Order(1))
     bus.post(Order(2))
     assert _delivered(bus, recorder) == [1, 2]
@@ -214,8 +222,16 @@ def test_what_still_runs_after_a_stop_is_not_run_beside_itself_by_the_next_start
     assert states(bus.history()) == [State.PROCESSED] * 2
 
 
-def test_a_retry_that_comes_while_the_bus_stops_waits_for_the_next_start() -> None:
-    recorder = Recorder(hold=True, failures=1)
+def test_a_retry_that_comes_while_the_bus_stops_waits_for_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder, pools = Recorder(hold=True, failures=1), list[HandlerPool]()
+
+    def kept(*arguments: Any) -> HandlerPool:
+        pools.append(HandlerPool(*arguments))
+        return pools[-1]
+
+    monkeypatch.setattr(memory, "HandlerPool", kept)
     bus = InMemoryBus(BusConfig(handler_threads=1))
     bus.subscribe(Order, recorder)
     bus.start()
@@ -223,7 +239,7 @@ def test_a_retry_that_comes_while_the_bus_stops_waits_for_the_next_start() -> No
     recorder.wait()
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(bus.stop, BOUND_SECONDS)
-        eventually(lambda: not bus._pool.accepting, "the stop is under way")
+        eventually(lambda: not pools[-1].accepting, "the stop is under way")
         recorder.release()
         assert stopping.result()
     assert [entry.error_count for entry in bus.find()] == [1]

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import URL, Engine, func, select
 
 import stickybus
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from sql.tables import queue_nodes
 from stickybus import (
     KEYLESS,

@@ -13,14 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
 from queue_core.posting import posted_hand_over
-from stickybus import (
-    Entry,
-    EntryContext,
-    Failure,
-    ImmediateRetries,
-    Posting,
-    State,
-)
+from stickybus import Entry, EntryContext, Failure, ImmediateRetries, Posting, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
@@ -144,14 +137,14 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    found = engine_of(bus).router.subscribers("bus", bus._types.name_of(Order(0), None))
+    found = engine_of(bus).router.subscribers("bus", bus.find()[0].class_name)
     assert found
     [subscriber] = found
     turns = subscriber.gate
     assert turns is not None
 
     def waiting() -> int:
-        return sum(turns._expected.values()) + len(turns._others)
+        return sum(turns.expected.values()) + len(turns.others)
 
     eventually(lambda: waiting() == 1, "the second waits for its turn")
     assert not bus.stop(timeout_seconds=0)
@@ -279,7 +272,7 @@ def test_commits_are_looked_up_in_batches_that_every_database_takes(
         return owned(ids, owner)
 
     monkeypatch.setattr(peer.store, "owned", counting)
-    peer.lifecycle.claim_loop._announced.add(
+    peer.lifecycle.claim_loop.announced.add(
         list(range(10**6, 10**6 + 70_000))
     )  # more than a statement has parameters
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from queue_core.model.config import Mode
+from queue_core.model.mode import Mode
 from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs

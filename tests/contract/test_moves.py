@@ -154,22 +154,22 @@ def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
 
     def run(entries: int) -> None:
         for _ in range(entries):
-            node.lifecycle.pool._take(node.lifecycle.pool._tasks.get_nowait())
+            node.lifecycle.pool.take(node.lifecycle.pool.tasks.get_nowait())
 
     vars(node.moves)["record"] = slow_once
     node.lifecycle.pool.runner.accepting = True
     node.claim()
     run(1)
-    first = threading.Thread(target=finisher._turn_in_time)
+    first = threading.Thread(target=finisher.turn_in_time)
     first.start()
     try:
         assert under_way.wait(30)
         run(GATHERED - 1)
-        assert finisher._turn_in_time() > 0
+        assert finisher.turn_in_time() > 0
         assert node.bus.history() == []
         node.claim()
         run(1)
-        assert finisher._turn_in_time() == 0
+        assert finisher.turn_in_time() == 0
         assert len(node.bus.history()) == GATHERED
     finally:
         go_on.set()

@@ -156,16 +156,16 @@ def test_a_look_that_is_asked_for_while_one_runs_is_not_forgotten(cluster: Clust
     node.run()
     parked = node.parked
     parked.look_at_all()
-    knows = parked._can_end
+    knows = parked.can_end
 
     def known_too_late(queue_name: str, class_name: str) -> bool:
         known = knows(queue_name, class_name)
         node.bus.subscribe("unknown", node.handler, name="late")
         return known
 
-    vars(parked)["_can_end"] = known_too_late
+    vars(parked)["can_end"] = known_too_late
     parked.turn(node.lifecycle.clock.monotonic())
-    vars(parked)["_can_end"] = knows
+    vars(parked)["can_end"] = knows
 
     node.run()  # it is brought back
     node.run()

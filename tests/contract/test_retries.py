@@ -12,15 +12,8 @@ import pytest
 from bus.persistent import PersistentBus
 from queue_core.errors import EntryNotChangeableError
 from queue_core.model.entry import Entry
-from queue_core.model.retry import (
-    ExponentialRetries,
-    Failure,
-    GiveUp,
-    ImmediateRetries,
-    RetryLater,
-    RetryPolicy,
-    ScheduledRetries,
-)
+from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy
+from queue_core.model.retry_policies import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.conftest import MakeBus

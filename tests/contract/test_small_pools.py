@@ -13,7 +13,7 @@ from sqlalchemy.pool import QueuePool
 
 from history_pipeline.deletion import locked_history
 from queue_core.doctor.examination import examine
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from sql import schema
 from sql.database import Database

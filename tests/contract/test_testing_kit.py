@@ -16,7 +16,8 @@ from bus.persistent import PersistentBus
 from queue_core.claiming.budget import FAIR_SHARE
 from queue_core.errors import LifecycleError
 from queue_core.model.entry import Entry
-from queue_core.model.retry import ImmediateRetries, RetryLater, ScheduledRetries
+from queue_core.model.retry import RetryLater
+from queue_core.model.retry_policies import ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime.manual_clock import ManualClock

@@ -76,7 +76,7 @@ def sent(*databases: Database) -> Iterator[list[str]]:
     for database in databases:
         for engine in database.engines:
             event.listen(engine, "connect", trace)
-        database._kept.close()  # first: the pool that they go back to is replaced by `dispose`
+        database.kept.close()  # first: the pool that they go back to is replaced by `dispose`
         for engine in database.engines:
             engine.dispose()
     yield statements

@@ -10,16 +10,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.model.retry import (
-    ExponentialRetries,
-    Failure,
-    GiveUp,
-    ImmediateRetries,
-    RetryLater,
-    RetryPolicy,
-    ScheduledRetries,
-    decide,
-)
+from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy, decide
+from queue_core.model.retry_policies import ExponentialRetries, ImmediateRetries, ScheduledRetries
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_RUNS = 60

@@ -35,6 +35,7 @@ from queue_core.holding.sweep import Sweep
 from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
 from queue_core.links.ordering import Ordering
+from queue_core.links.verdict import Verdict
 from queue_core.model.lanes import Lane
 from queue_core.model.limit import Limit
 from queue_core.model.outcome import Outcome
@@ -431,9 +432,9 @@ def sweep_against_the_ledger() -> list[Planting]:
     """The sweep gives back what is in hand."""
 
     def turn(self: Sweep, now: float) -> int:
-        if now < self._at:
+        if now < self.next_turn:
             return 0
-        self._at = now + 8.0
+        self.next_turn = now + 8.0
         return self._holdings.release(self._holdings.in_processing())
 
     return [(Sweep, "turn", turn)]
@@ -560,7 +561,7 @@ def order_key_started_by_each_post() -> list[Planting]:
 @_bug
 def order_keys_of_callers_forgotten() -> list[Planting]:
     """Nobody starts the order keys of callers' transactions."""
-    return [(OrderedKeys, "turn", lambda self, now: self._looks.end(now, found=False, more=False))]
+    return [(OrderedKeys, "look", lambda _self: 0)]
 
 
 @_bug
@@ -598,14 +599,15 @@ def outcomes_of_all_claims() -> list[Planting]:
 @_bug
 def links_not_looked_after() -> list[Planting]:
     """Nobody looks at what entries of callers' transactions wait for."""
-    return [(LinkedLooks, "turn", lambda self, now: self._looks.end(now, found=False, more=False))]
+    return [(LinkedLooks, "look", lambda _self: 0)]
 
 
 @_bug
 def wait_over_at_the_first_look() -> list[Planting]:
     """An entry starts though what it waits for has not ended."""
-    module = queue_core.links.dependencies
-    return [(module, "_verdict", lambda _rows: (module._Verdict.RELEASE, None))]
+    return [
+        (queue_core.links.dependencies, "verdict_on", lambda _rows: (Verdict.RELEASE, None)),
+    ]
 
 
 @_bug

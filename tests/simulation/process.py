@@ -258,7 +258,7 @@ class Process:
             names += [f"{face}.claim", *self._finishes(face)]
             if face in self.told:
                 names.append(f"{face}.hear")
-            if lifecycle.pool._tasks.qsize():
+            if lifecycle.pool.tasks.qsize():
                 names += [
                     f"{face}.handler{number}" for number in range(self.settings.handler_threads)
                 ]
@@ -276,7 +276,7 @@ class Process:
         time, found = self.scheduler.time, list[str]()
         for name in self.turns():
             face, _, kind = name.rpartition(".")
-            woken = (kind == "claim" and self.lifecycles[face].claim_loop._awake.is_set) or (
+            woken = (kind == "claim" and self.lifecycles[face].claim_loop.awake.is_set) or (
                 name in self._finishes(face) and self._finishes(face)[name]._signal.is_set
             )
             if (
@@ -334,7 +334,7 @@ class Process:
             return None
         if kind == "claim":
             return partial(
-                self._loop_turn, name, lifecycle.claim_loop.turn, lifecycle.claim_loop._awake
+                self._loop_turn, name, lifecycle.claim_loop.turn, lifecycle.claim_loop.awake
             )
         if kind == "hear" and face in self.told:
             self.told.discard(face)
@@ -343,9 +343,9 @@ class Process:
             return partial(
                 self._loop_turn, name, lifecycle.finisher.turn, self._finishes(face)[name]._signal
             )
-        if kind.startswith("handler") and lifecycle.pool._tasks.qsize():
+        if kind.startswith("handler") and lifecycle.pool.tasks.qsize():
             pool = lifecycle.pool
-            return partial(self._surviving, name, lambda: pool._take(pool._tasks.get_nowait()))
+            return partial(self._surviving, name, lambda: pool.take(pool.tasks.get_nowait()))
         return None
 
     def _loop_turn(self, name: str, turn: Callable[[], float], signal: Signal | None) -> None:
@@ -394,8 +394,8 @@ class Process:
             lifecycle.holdings.stopping = True
             lifecycle.pool.stop(0.0)
             # Handler threads may take some of it meanwhile.
-            while lifecycle.pool._tasks.qsize():
-                lifecycle.pool._take(lifecycle.pool._tasks.get_nowait())
+            while lifecycle.pool.tasks.qsize():
+                lifecycle.pool.take(lifecycle.pool.tasks.get_nowait())
             try:
                 lifecycle.membership.leave()
             except SQLAlchemyError as error:  # the other one stops all the same

@@ -595,7 +595,7 @@ class Simulation:
 
     def enter(self, process: Process) -> None:
         """What is the process's own and the interpreter's here becomes `process`'s."""
-        queue_core.cluster.process_nodes._nodes = process.nodes
+        queue_core.cluster.process_nodes.here = process.nodes
         queue_core.cluster.process_nodes._former = process.former_members
 
     def is_dead(self, _host_identity: str, pid: int) -> bool:

@@ -13,17 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import ConfigurationError
-from queue_core.model.config import (
-    BusConfig,
-    BusSettings,
-    Mode,
-    NotificationConfig,
-    QueueConfig,
-    QueueSettings,
-)
+from queue_core.model.config import BusConfig, NotificationConfig, QueueConfig
+from queue_core.model.config_keys import BusSettings, QueueSettings
+from queue_core.model.mode import Mode
 from queue_core.model.names import name_fault
 from queue_core.model.node_config import NodeConfig, NodeSettings
-from queue_core.model.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
+from queue_core.model.retry_policies import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.settings import Settings
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text(

@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import ConfigurationError
-from queue_core.model.retry import (
+from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy, decide
+from queue_core.model.retry_policies import (
     ExponentialRetries,
-    Failure,
-    GiveUp,
     ImmediateRetries,
-    RetryLater,
-    RetryPolicy,
     ScheduledRetries,
-    decide,
     policy_from_table,
 )
 

@@ -47,7 +47,7 @@ class RemoteBackend:
     def __init__(
         self, address: Address, connect: Callable[[Address], Transport], *, max_value_bytes: int
     ) -> None:
-        self._address = address
+        self.address = address
         self._connect = connect
         self._cap_bytes = max_value_bytes
         self._background = Background()
@@ -209,9 +209,9 @@ class RemoteBackend:
             return await self._carrier().call(call.name, body, wait_seconds + ANSWER_SECONDS)
         except UnsentError as error:
             raise DatabaseUnreachableError(
-                f"{call.name}: the service {self._address} can't be reached: {error}. Nothing was "
+                f"{call.name}: the service {self.address} can't be reached: {error}. Nothing was "
                 "sent, and nothing was done.",
-                url=str(self._address),
+                url=str(self.address),
             ) from error
         except LostError as error:
             raise self._lost(call, str(error)) from error
@@ -234,11 +234,11 @@ class RemoteBackend:
         """The connections of this process."""
         loop = asyncio.get_running_loop()
         if loop not in self._transports:
-            self._transports[loop] = self._connect(self._address)
+            self._transports[loop] = self._connect(self.address)
         return self._transports[loop]
 
     def _lost(self, call: wire.Call[Any, Any], why: str) -> DatabaseUnreachableError:
-        url = str(self._address)
+        url = str(self.address)
         said = f"{call.name}: the service {url} gave no answer: {why}."
         if not call.writes:
             return DatabaseUnreachableError(said, url=url)
@@ -249,7 +249,7 @@ class RemoteBackend:
         )
 
     def _strange(self, call: wire.Call[Any, Any], why: str) -> StickybusError:
-        url = str(self._address)
+        url = str(self.address)
         said = f"{call.name}: what answers at {url} is no work queue service: {why}."
         if self._opened:  # it was one before: something on the way answers for it
             return DatabaseUnreachableError(f"{said} Nothing was done.", url=url)

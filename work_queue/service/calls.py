@@ -49,7 +49,7 @@ class Calls:
         self._work = work
         self._authoriser = authoriser
         self.metrics = Metrics(CollectorRegistry() if registry is None else registry)
-        self._claiming = set[asyncio.Task[Any]]()
+        self.claiming = set[asyncio.Task[Any]]()
         self._ended = set[asyncio.Task[Any]]()
         self._stopping = False
 
@@ -178,9 +178,9 @@ class Calls:
     def stop(self) -> None:
         """End all waiting claims, and take no more; they raise LifecycleError."""
         self._stopping = True
-        for task in self._claiming:
+        for task in self.claiming:
             task.cancel()
-        self._ended |= self._claiming
+        self._ended |= self.claiming
 
     async def _allow(self, caller: Caller, wanted: Sequence[Need]) -> None:
         if self._authoriser is not None:
@@ -192,7 +192,7 @@ class Calls:
         if self._stopping or task is None:
             claim.close()
             raise _stops()
-        self._claiming.add(task)
+        self.claiming.add(task)
         try:
             return await claim
         except asyncio.CancelledError:
@@ -200,7 +200,7 @@ class Calls:
                 raise _stops() from None
             raise
         finally:
-            self._claiming.discard(task)
+            self.claiming.discard(task)
             self._ended.discard(task)
 
 

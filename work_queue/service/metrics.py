@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import (
     DatabaseUnreachableError,
@@ -20,6 +18,7 @@ from queue_core.errors import (
 from queue_core.metric_families import PREFIX, SECONDS
 from work_queue.faults import DependencyError
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
+from work_queue.service.unavailable import UNAVAILABLE
 
 OUTCOMES: dict[type[BaseException], str] = {
     DependencyError: "dependency",
@@ -29,7 +28,7 @@ OUTCOMES: dict[type[BaseException], str] = {
     PermissionDeniedError: "denied",
     DatabaseUnreachableError: "unavailable",
     LifecycleError: "unavailable",
-    **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), "unavailable"),
+    **dict.fromkeys(UNAVAILABLE, "unavailable"),
     asyncio.CancelledError: "cancelled",
 }
 

@@ -62,7 +62,7 @@ class DatabaseBackend:
             raise not_allowed("poll_seconds", poll_seconds, "seconds above 0, up to a day, or None")
         if not is_number(max_value_bytes) or max_value_bytes < 1:
             raise not_allowed("max_value_bytes", max_value_bytes, "1 or more")
-        opened = self._database = open_checked(database, ())
+        opened = self.database = open_checked(database, ())
         dialect = opened.dialect
         schema = opened.fetch(lambda connection: dialect.schema_of(connection, TABLE))
         transactions = self._transactions = Transactions(
@@ -72,7 +72,7 @@ class DatabaseBackend:
             schema=schema,
             clock_seconds=CLOCK_SECONDS,
         )
-        self._statements = Statements(
+        self.statements = Statements(
             dialect.statements_for(WORK_TASKS)(schema),
             dialect.statements_for(WORK_DOCS)(schema),
             dialect.statements_for(WORK_COUNTS)(schema),
@@ -81,25 +81,25 @@ class DatabaseBackend:
         self._hears = dialect.capabilities.hears_commits
         poll = POLL_SECONDS if self._hears else DEAF_POLL_SECONDS
         self._hints = HintSender(transactions, TABLE)
-        self._room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
+        self.room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
         self._metrics = metrics
-        self._claims = Claims(transactions, self._statements.tasks, metrics)
-        self._waits = Waits(self._claims, self._room, transactions.clock)
-        self._folding = Folding(transactions, self._statements.counts)
-        self._reads = Reads(transactions, self._statements, self._folding)
+        self.claims = Claims(transactions, self.statements.tasks, metrics)
+        self._waits = Waits(self.claims, self.room, transactions.clock)
+        self.folding = Folding(transactions, self.statements.counts)
+        self._reads = Reads(transactions, self.statements, self.folding)
         self.tasks = self._reads.tasks
         self.docs = self._reads.docs
         self.queues = self._reads.queues
         self.queue_stats = self._reads.queue_stats
         self.namespace_stats = self._reads.namespace_stats
-        self.try_claim = self._claims.take
+        self.try_claim = self.claims.take
         self.claim = self._waits.claim
         self.claim_async = self._waits.claim_async
         metrics.watch(partial(self._reads.queue_stats, NameQuery(limit=QUEUES)))
 
     async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim_async`."""
-        return await self._waits.seen(lambda: self._claims.take(request))
+        return await self._waits.seen(lambda: self.claims.take(request))
 
     def modify(self, claimant: str, actions: Sequence[Action], connection: Any) -> Modified:
         """See `Backend.modify`."""
@@ -111,12 +111,12 @@ class DatabaseBackend:
             modified = self._transactions.write(
                 None,
                 TABLE,
-                lambda inner: modification.run(inner, self._statements, self._moment(claimant)),
+                lambda inner: modification.run(inner, self.statements, self._moment(claimant)),
             )
-        self._room.arrive(modification.arrivals)
+        self.room.arrive(modification.arrivals)
         for queue in {queue for queue, _ in modification.arrivals}:
             self._hints.tell(payload=payload_of(queue))
-        self._folding.added(modification.counted)
+        self.folding.added(modification.counted)
         return modified
 
     def _modify_inside(
@@ -131,12 +131,12 @@ class DatabaseBackend:
                 TABLE,
                 lambda inner: modification.run(
                     inner,
-                    self._statements,
+                    self.statements,
                     self._moment(claimant),
                     transactions.database.dialect.part,
                 ),
             )
-        self._folding.added_elsewhere(modification.counted)
+        self.folding.added_elsewhere(modification.counted)
         self._tell_inside(borrowed, modification)
         return modified
 
@@ -150,7 +150,7 @@ class DatabaseBackend:
 
         def announced() -> None:
             soon = self._transactions.clock.now() + timedelta(seconds=COMMIT_SECONDS)
-            self._room.arrive([(queue, soon) for queue in queues])
+            self.room.arrive([(queue, soon) for queue in queues])
 
         if borrowed.announces:
             borrowed.when_ended(announced)
@@ -162,7 +162,7 @@ class DatabaseBackend:
         def work(connection: Connection) -> list[DocSet]:
             moment = self._moment(request.claimant)
             return claim_docs(
-                connection, self._statements.tasks, self._statements.docs, request, moment
+                connection, self.statements.tasks, self.statements.docs, request, moment
             )
 
         with self._metrics.refusal():
@@ -176,10 +176,10 @@ class DatabaseBackend:
         """See `Backend.close`. In a child process of a fork only its memory is let go."""
         self._metrics.close()
         if not self._transactions.forked:
-            self._room.close()
+            self.room.close()
             self._waits.settle()
             self._hints.stop()
-        self._database.close()
+        self.database.close()
 
     def _moment(self, claimant: str) -> Moment:
         return Moment(self._transactions.clock.now(), claimant)

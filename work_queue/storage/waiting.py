@@ -48,7 +48,7 @@ class WaitingRoom:
         self._listener = HintListener(transactions, table, self)
         self._listens = False
         self._lock = Lock()
-        self._waiters = dict[str, dict[Waiter, None]]()
+        self.waiters = dict[str, dict[Waiter, None]]()
         """By queue, in the order in which they came."""
         self._looks = dict[str, datetime]()
         """When somebody has to look at a queue, unless somebody is about to."""
@@ -67,7 +67,7 @@ class WaitingRoom:
 
     def _enter(self, waiter: Waiter) -> None:
         for queue in waiter.queues:
-            self._waiters.setdefault(queue, {})[waiter] = None
+            self.waiters.setdefault(queue, {})[waiter] = None
             self._by_payload[payload_of(queue)] = queue
 
     def leave(self, waiter: Waiter) -> None:
@@ -78,10 +78,10 @@ class WaitingRoom:
 
     def _leave(self, waiter: Waiter) -> None:
         for queue in waiter.queues:
-            waiters = self._waiters[queue]
+            waiters = self.waiters[queue]
             waiters.pop(waiter, None)
             if not waiters:
-                del self._waiters[queue]
+                del self.waiters[queue]
                 self._by_payload.pop(payload_of(queue), None)
                 self._looks.pop(queue, None)
 
@@ -118,7 +118,7 @@ class WaitingRoom:
         sooner = [
             queue
             for queue, date in dates.items()
-            if queue in self._waiters and date < self._looks.get(queue, NEVER)
+            if queue in self.waiters and date < self._looks.get(queue, NEVER)
         ]
         for queue in sooner:
             self._looks[queue] = dates[queue]
@@ -148,12 +148,12 @@ class WaitingRoom:
             waiter.wake()
 
     def _first_of(self, queues: Iterable[str]) -> list[Waiter]:
-        return [next(iter(self._waiters[queue])) for queue in queues]
+        return [next(iter(self.waiters[queue])) for queue in queues]
 
     def _next_of(self, queues: Iterable[str]) -> list[Waiter]:
         found = list[Waiter]()
         for queue in queues:
-            for waiter in self._waiters.get(queue, ()):
+            for waiter in self.waiters.get(queue, ()):
                 if not waiter.look:
                     waiter.look = True
                     found.append(waiter)
@@ -171,14 +171,14 @@ class WaitingRoom:
         """See `Hearer`: something was committed elsewhere."""
         del since
         with self._lock:
-            queues = list(self._waiters)
+            queues = list(self.waiters)
         self.tell(queues)
 
     def close(self) -> None:
         """End all waits."""
         with self._lock:
             self.closed = True
-            waiters = {waiter for queue in self._waiters.values() for waiter in queue}
+            waiters = {waiter for queue in self.waiters.values() for waiter in queue}
         for waiter in waiters:
             waiter.wake()
         if self._listens:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from sqlalchemy import Engine
 
-from queue_core.model.retry import Circuit, RetryPolicy
+from queue_core.model.retry import RetryPolicy
+from queue_core.model.retry_policies import Circuit
 from queue_core.runtime.arguments import function, is_number, not_allowed, of_kind
 from work_queue.document import DocClaim
 from work_queue.metrics import Metrics

@@ -13,7 +13,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from queue_core.errors import LifecycleError
-from queue_core.model.retry import ExponentialRetries, RetryPolicy
+from queue_core.model.retry import RetryPolicy
+from queue_core.model.retry_policies import ExponentialRetries
 from queue_core.runtime.arguments import not_allowed, of_kind, wait_seconds
 from queue_core.runtime.lock import Lock
 from work_queue import checks

@@ -12,15 +12,11 @@ import pytest
 
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
-from queue_core.model.config import Mode
 from queue_core.model.lanes import PARKED
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
-from queue_core.model.retry import (
-    ExponentialRetries,
-    ImmediateRetries,
-    RetryPolicy,
-    ScheduledRetries,
-)
+from queue_core.model.retry import RetryPolicy
+from queue_core.model.retry_policies import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.storage.search_keys import KEYLESS
 from tests.contract.conftest import MakeBus, MakeService

@@ -14,7 +14,8 @@ from queue_core.errors import ConfigurationError
 from queue_core.finishing.unwritten_outcomes import BATCH
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Outcome
-from queue_core.model.retry import Failure, GiveUp, ImmediateRetries
+from queue_core.model.retry import Failure, GiveUp
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, MakeService

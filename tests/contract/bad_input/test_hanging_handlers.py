@@ -14,7 +14,7 @@ from sqlalchemy import select
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.model.config import BusConfig
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus
@@ -26,7 +26,7 @@ from tests.contract.harness import (
     ended,
     engine_of,
     eventually,
-    lifecycle_of,
+    handler_threads,
     states,
 )
 
@@ -133,7 +133,7 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     assert began.wait(BOUND_SECONDS)
     bus.post({}, event_name="other")
     other.wait()
-    threads = lifecycle_of(bus).pool._threads.copy()
+    threads = handler_threads()
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
     eventually(
@@ -157,7 +157,7 @@ def test_a_stop_that_cancels_a_coroutine_counts_no_failure_and_calls_nobody_afte
     bus.start()
     bus.post(Order(1))
     assert began.wait(BOUND_SECONDS)
-    threads = bus._pool._threads.copy()
+    threads = handler_threads()
 
     assert not bus.stop(timeout_seconds=0.05)
 

@@ -8,9 +8,9 @@ import pytest
 
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError, InvalidPostError, NameTooLongError
-from queue_core.model.config import Mode
 from queue_core.model.lanes import PARKED
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.mode import Mode
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.reading.depths import depths
 from queue_core.running.subscriber import EntryContext

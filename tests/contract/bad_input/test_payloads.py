@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, SecretStr, computed_field
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidPostError, PayloadNotSerialisableError, PayloadTooLargeError
-from queue_core.model.config import Mode
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from tests.contract.conftest import MakeBus, MakeService

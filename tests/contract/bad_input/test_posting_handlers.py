@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from bus.persistent import PersistentBus
-from queue_core.model.config import Mode
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.mode import Mode
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, Orders

@@ -22,7 +22,7 @@ from queue_core.errors import (
     InvalidPostError,
 )
 from queue_core.model.posting import Posting
-from queue_core.model.retry import ImmediateRetries, ScheduledRetries
+from queue_core.model.retry_policies import ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.reading import bulk
 from queue_core.reading.bulk import BulkResult, Unchanged
@@ -32,7 +32,7 @@ from stickybus.testing import drain
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.failed import killed
-from tests.contract.harness import BOUND_SECONDS, Recorder, elsewhere, eventually
+from tests.contract.harness import BOUND_SECONDS, Recorder, elsewhere, engine_of, eventually
 
 FAR = timedelta(hours=1)
 
@@ -92,7 +92,7 @@ def retried(bus: PersistentBus) -> list[int]:
 
 def test_failed_entries_are_found_by_type_error_keys_and_time(shop: Shop) -> None:
     mails = shop.fail("Mail", 3, search_key1=1)
-    between = shop.bus._engine.store.now()
+    between = engine_of(shop.bus).store.now()
     bills = shop.fail("Bill", 2, search_key2=2)
 
     def found(**filters: Any) -> list[int]:
@@ -464,7 +464,7 @@ def test_keys_held_by_failed_entries_go_on(shop: Shop) -> None:
 
 def test_times_bound_what_is_retried(shop: Shop) -> None:
     old = shop.fail("Mail", 3)
-    between = shop.bus._engine.store.now()
+    between = engine_of(shop.bus).store.now()
     new = shop.fail("Mail", 3)
     assert shop.bus.retry_all(finished_since=datetime.now(UTC) + FAR).matched == 0
     assert shop.bus.retry_all(finished_since=between, dry_run=True).matched == 3

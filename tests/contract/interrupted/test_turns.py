@@ -14,11 +14,12 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from queue_core.claiming.claimed_hand_over import ClaimedHandOver
 from queue_core.claiming.claimer import Claimer
 from queue_core.finishing.finisher import Finisher
 from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.ledger import Ledger
-from queue_core.model.config import Mode
+from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 from queue_core.posting import posted_hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits
@@ -44,7 +45,8 @@ The state in memory is the same on servers, whose round trips take long.
 CRITICAL = [
     function.__code__
     for function in (
-        *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed, Claimer._submit_early),
+        *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed),
+        *(ClaimedHandOver.load, ClaimedHandOver.submit, ClaimedHandOver.submit_early),
         *(
             AnnouncedCommits._start_committed,
             PostedHandOver.submit,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from sqlalchemy import insert, literal, select, update
 
 from queue_core.model.outcome import Finished, Outcome, Parked, Released, Retried
-from queue_core.storage.moves import batch_of
+from queue_core.storage.moves import Written, batch_of
 from sql.statements.base import AVAILABLE
 from stickybus import Entry, EntryContext, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, sample
@@ -132,11 +133,17 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(
     peer = cluster.join("a")
     record_id = peer.bus.post(Order(1))
     [entry] = peer.bus.find()
-    batch = [retried(entry, peer)]
-    written, _ = peer.lifecycle.finisher._write_by_kind(batch, None)
-    assert peer.claim() == [record_id]
+    record = peer.moves.record
 
-    peer.lifecycle.finisher._tell_written(batch, written.lost)
+    def recorded_and_claimed(*arguments: Any) -> Written:
+        written = record(*arguments)
+        assert peer.claim() == [record_id]
+        return written
+
+    vars(peer.moves)["record"] = recorded_and_claimed
+    peer.lifecycle.finisher.complete(retried(entry, peer))
+    peer.lifecycle.finisher.turn(claim=False)
+    del vars(peer.moves)["record"]
 
     assert record_id in peer.lifecycle.ledger
     cluster.clock.advance(seconds=3)

@@ -77,7 +77,9 @@ def test_a_beat_that_fails_is_tried_again_within_the_beat_interval_however_long_
 ) -> None:
     node = cluster.join("a", lease_seconds=1.0, beat_interval_seconds=0.2).node
 
-    pauses = [node._beats._after(RuntimeError("no answer"), failures) for failures in range(2_000)]
+    pauses = [
+        node.beats.pause_after(RuntimeError("no answer"), failures) for failures in range(2_000)
+    ]
 
     assert max(pauses) <= 0.2
 
@@ -193,7 +195,7 @@ def test_a_process_that_died_but_was_not_waited_for_counts_as_dead(cluster: Clus
         assert process.stdout is not None
         process.stdout.read()  # ends with the process
         cluster.change_row("a", pid=process.pid)
-        eventually(lambda: host._is_zombie(process.pid), "the child is a zombie")
+        eventually(lambda: host.is_zombie(process.pid), "the child is a zombie")
 
         cluster.join("a")
 
@@ -302,12 +304,10 @@ def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster
     cluster.clock.advance(seconds=14)
 
     peer.lifecycle.pool.run_submitted()
-    outcome = peer.lifecycle.finisher._outcomes._queue.popleft()
+    [outcome] = peer.lifecycle.finisher.write_all()
 
     assert isinstance(outcome, Released)
     assert peer.handler.calls == 0
-    peer.lifecycle.finisher.complete(outcome)
-    peer.lifecycle.finisher.turn()
     assert [entry.processing_state for entry in peer.bus.find()] == [State.AVAILABLE]
     peer.beat()  # its lease holds again: nobody had taken it over
     peer.run()

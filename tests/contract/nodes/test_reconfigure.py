@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from stickybus import (
@@ -17,30 +15,28 @@ from stickybus import (
     State,
 )
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import engine_of, eventually
-
-
-def handler_threads(table: str = "bus_events") -> int:
-    return sum(thread.name.startswith(f"{table}-handler-") for thread in threading.enumerate())
+from tests.contract.harness import eventually, handler_threads, lifecycle_of
 
 
 def test_the_size_of_the_pool_and_the_poll_interval_change_with_the_next_start(
     make_bus: MakeBus,
 ) -> None:
     bus, seen = make_bus(handler_threads=2), list[int]()
+    claimer = lifecycle_of(bus).claimer
     bus.subscribe("Tick", lambda event: seen.append(event["n"]), name="tick")
     bus.start()
-    assert handler_threads() == 2
+    assert len(handler_threads()) == 2
+    room = claimer.room()
     bus.post({"n": 1}, event_name="Tick")
     eventually(lambda: seen == [1])
     bus.stop()
     bus.reconfigure(handler_threads=5, poll_interval_seconds=0.25)
     assert (bus.config.handler_threads, bus.config.poll_interval_seconds) == (5, 0.25)
     bus.start()
-    assert handler_threads() == 5
-    claimer = engine_of(bus).lifecycle.claimer
-    assert claimer._outlook._longest_poll_seconds == 0.25
-    assert claimer._budget._threads == 5
+    assert len(handler_threads()) == 5
+    eventually(lambda: claimer.pause() > 0, "it has looked")
+    assert claimer.pause() <= 0.25
+    assert claimer.room() == room + 3
     bus.post({"n": 2}, event_name="Tick")
     eventually(lambda: seen == [1, 2])
     bus.stop()

@@ -13,7 +13,8 @@ from sqlalchemy import URL, create_engine
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import LifecycleError
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.mode import Mode
 from queue_core.model.states import State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import (
@@ -133,7 +134,7 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is engine_of(bus).store.database.dialect.capabilities.notifies
+    assert hints.running is engine_of(bus).store.database.dialect.capabilities.notifies
 
 
 @each_mode

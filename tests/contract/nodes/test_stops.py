@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.model.retry import ImmediateRetries, ScheduledRetries
+from queue_core.model.retry_policies import ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from sql.capabilities import Capabilities
 from tests.contract.cluster import born_claimed
@@ -203,10 +203,10 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
         first.close()
         second.subscribe(Order, recorder, name="orders")
     second.start()
-    sweep = lifecycle_of(second).claim_loop._sweep
+    sweep = lifecycle_of(second).claim_loop.sweep
     lifecycle_of(second).holdings.doubt()
     lifecycle_of(second).claimer.turn_soon()
-    eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
+    eventually(lambda: sweep.next_turn > 0.0, "the sweep takes a turn")
     second.post(Order(2))
     recorder.wait(2)
     recorder.release()

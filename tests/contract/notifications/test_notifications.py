@@ -266,11 +266,12 @@ def test_what_was_scheduled_on_a_deleted_queue_is_delivered_when_it_is_created_a
 
 
 def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandled(
-    service: NotificationService, queue: NotificationQueue
+    service: NotificationService,
 ) -> None:
-    codecs, handler = engine_of(service).store.codecs, queue._subscriber.handler
+    handler = Recorder()
+    queue = service.create_queue("billing", "dunning", handler, event_types=[Order])
+    codecs = engine_of(service).store.codecs
     decode = codecs.decode
-    assert isinstance(handler, Recorder)
 
     def deleted_meanwhile(entry: Entry) -> object:
         service.delete_queue("billing", "dunning")

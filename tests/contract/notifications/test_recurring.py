@@ -13,16 +13,10 @@ import pytest
 from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.manual_clock import ManualClock
-from stickybus import (
-    Entry,
-    InvalidPostError,
-    MissedPolicy,
-    NotificationQueue,
-    NotificationService,
-)
+from stickybus import Entry, InvalidPostError, MissedPolicy, NotificationQueue, NotificationService
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, eventually, lifecycle_of, node_of
+from tests.contract.harness import Order, Recorder, eventually, lifecycle_of, node_of, schedules_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -39,7 +33,7 @@ class Turned:
 
     @property
     def schedules(self) -> RecurringSchedules:
-        return self.service._schedules
+        return schedules_of(self.service)
 
     @property
     def node(self) -> Node:
@@ -222,10 +216,10 @@ def test_a_node_that_still_sees_the_old_rule_cannot_fire_after_the_change(
     turned.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=60)
     turned.node.beat_turn()
-    [seen] = turned.schedules._stored.of([turned.queue.full_name])
+    [seen] = turned.schedules.stored.of([turned.queue.full_name])
     changed = turned.queue.recur("report", Order(2), every=600)
 
-    turned.schedules._fire(seen, clock.now())
+    turned.schedules.fire(seen, clock.now())
 
     assert turned.queue.find() == []
     assert turned.queue.recurring() == [changed]

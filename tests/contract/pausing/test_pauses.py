@@ -131,7 +131,7 @@ def test_running_nodes_obey_within_a_second_and_resume_within_a_second(make_bus:
     recorder.wait()
 
     outside.pause()
-    eventually(lambda: lifecycle_of(bus).claim_loop._paused._pauses.known, "it has heard")
+    eventually(lambda: lifecycle_of(bus).claim_loop.paused.pauses.known, "it has heard")
     bus.post(Order(1))
     eventually(lambda: lanes(bus) == [BUS_LANE], "it is set aside")
 
@@ -276,7 +276,7 @@ def test_errors_and_suspicion_are_what_they_were(cluster: Cluster) -> None:
     assert aside.lane == BUS_LANE
 
     peer.bus.resume()
-    peer.lifecycle.claim_loop._paused.turn(float("inf"))
+    peer.lifecycle.claim_loop.paused.turn(float("inf"))
 
     [after] = peer.bus.find()
     assert after.lane == before.lane == "!suspect"

@@ -23,6 +23,7 @@ from stickybus import (
     State,
 )
 from stickybus.testing import drain
+from tests.contract.harness import engine_of
 
 OLD, NEW = secrets.token_bytes(32), secrets.token_bytes(32)
 SMALL = CompressedCodec(JsonCodec())
@@ -109,7 +110,7 @@ def test_a_payload_that_was_moved_to_another_type_is_not_run(
     bus.subscribe(CardCharged, seen.append, name="cards")
     bus.subscribe("CardFreed", seen.append, name="freed")
     bus.post(CardCharged("1"))
-    with bus._engine.database.engine.begin() as connection:
+    with engine_of(bus).database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE bus_events SET class_name = 'CardFreed'")
     (ran,) = drain(bus)
     assert ran.state is State.FAILED

@@ -41,7 +41,7 @@ def heard(engine: Engine) -> Iterator[Callable[[], bool]]:
 
 def answered(hints: HintSender) -> bool:
     """Whether the server has answered the last hint."""
-    session = cast("PostgreSQLNotifier", hints._notifier)._driver.pgconn
+    session = cast("PostgreSQLNotifier", hints.notifier).driver.pgconn
     session.consume_input()
     return not session.is_busy()
 
@@ -51,7 +51,7 @@ def told(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
     """HintSender whose thread is the test."""
     clock = ManualClock()
     hints = lifecycle_of(make_bus(clock=clock)).hints
-    hints._running = True
+    hints.running = True
     return hints, clock
 
 
@@ -77,14 +77,14 @@ def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
     hints, clock = told
     with heard(engine) as hint:
         hints.tell()
-        assert hints._told == 1
+        assert hints.told == 1
         assert hints.turn() == IDLE_SECONDS
         assert hint()
 
         eventually(lambda: answered(hints), "the answer")
         clock.advance(seconds=1.0)
         hints.tell()
-        assert hints._told == 0
+        assert hints.told == 0
         assert hint()
 
 
@@ -107,16 +107,16 @@ def test_the_next_hint_comes_the_later_the_more_is_posted(
     eventually(lambda: answered(hints), "the answer")
     clock.advance(seconds=seconds)
     hints.tell(entries)
-    assert hints._told == 0
+    assert hints.told == 0
 
     hints.tell()
 
-    assert hints._told == 1
+    assert hints.told == 1
     assert hints.turn() == pytest.approx(window)
     eventually(lambda: answered(hints), "the answer")
     clock.advance(seconds=2 * window)
     assert hints.turn() == IDLE_SECONDS
-    assert hints._told == 0
+    assert hints.told == 0
 
 
 @needs.notifies
@@ -136,7 +136,7 @@ def test_few_entries_at_a_time_are_many_if_they_go_on(
         clock.advance(seconds=2 * WINDOW_SECONDS)
         hints.tell(entries)
         hints.turn()
-        sent += not hints._told
+        sent += not hints.told
     assert fewest <= sent <= most
 
 
@@ -146,7 +146,7 @@ def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(
 ) -> None:
     bus: PersistentBus = make_bus(clock=ManualClock())
     hints = lifecycle_of(bus).hints
-    hints._running = True
+    hints.running = True
     with heard(engine) as hint:
         hints.tell()
         bus.close()
@@ -167,6 +167,6 @@ def test_hints_go_on_after_the_server_has_closed_the_session(
 
     with heard(engine) as hint:
         hints.tell()
-        assert hints._told == 1
+        assert hints.told == 1
         assert hints.turn() == IDLE_SECONDS
         assert hint()

@@ -6,10 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from alembic import command
-from sqlalchemy import (
-    Engine,
-    text,
-)
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from sql import schema
@@ -17,11 +14,7 @@ from sql.database import Database
 from sql.families import VERSION_TABLE
 from sql.schema import Fit
 from sql.types import DATE_GLOB, SECONDS_GLOB
-from stickybus import (
-    SchemaTooNewError,
-    SchemaTooOldError,
-    create_schema,
-)
+from stickybus import SchemaTooNewError, SchemaTooOldError, create_schema
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Recorder, eventually
@@ -30,7 +23,7 @@ from tests.contract.schema.tables import TABLES, described, differences, report,
 
 def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
     """Make the tables as they were at a revision."""
-    config = schema._config(names or schema.DEFAULT_TABLES)
+    config = schema.alembic_config(names or schema.DEFAULT_TABLES)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
-from queue_core.model.retry import ImmediateRetries
+from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from sql.tables import queue_replays
 from stickybus import Inspector, inspect

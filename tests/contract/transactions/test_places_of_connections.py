@@ -38,7 +38,7 @@ from sql.families import metadata_for
 from sql.tables import entry_tables, queue_nodes
 from tests import requirements as needs
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, database_of, states
+from tests.contract.harness import Order, Recorder, database_of, engine_of, states
 
 OTHER = "tenant"
 
@@ -90,7 +90,7 @@ def every_call(bus: PersistentBus, queue: NotificationQueue, connection: Any) ->
     assert queue.remove(search_key2=5, connection=connection) == 1
     [removed] = queue.history(connection=connection)
     assert removed.processing_state is State.REMOVED
-    again = History(queue._engine.store, None).retry(removed.record_id, connection=connection)
+    again = History(engine_of(queue).store, None).retry(removed.record_id, connection=connection)
     assert queue.remove(again, connection=connection) == 1
     queue.recur("daily", Order(1), cron="@daily", connection=connection)
     assert queue.stop_recurring("daily", connection=connection)

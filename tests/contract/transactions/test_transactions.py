@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import (
-    Session,
-    scoped_session,
-    sessionmaker,
-)
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Entry
@@ -25,14 +21,7 @@ from queue_core.posting.announced_commits import LOOKS
 from queue_core.storage.store import Store
 from sql.capabilities import Capabilities
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import (
-    Order,
-    Recorder,
-    delivered,
-    ended,
-    eventually,
-    lifecycle_of,
-)
+from tests.contract.harness import Order, Recorder, delivered, ended, eventually, lifecycle_of
 from tests.contract.transactions.models import OrderRow
 from tests.contract.transactions.running import bus, engine
 
@@ -322,7 +311,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing = threading.Thread(target=connection.commit)
     committing.start()
     assert begun.wait(20)
-    looked_for = lifecycle_of(bus).claim_loop._announced._announced
+    looked_for = lifecycle_of(bus).claim_loop.announced.looked_for
     eventually(
         lambda: [one.looks > LOOKS for one in looked_for] in ([True], []),
         "the first looks are over",

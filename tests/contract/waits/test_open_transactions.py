@@ -11,7 +11,7 @@ from stickybus import State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, database_of, elsewhere, eventually
+from tests.contract.harness import Order, database_of, elsewhere, engine_of, eventually
 from tests.contract.waits.test_waits import ran, waiting, waits
 
 
@@ -144,7 +144,7 @@ def test_entries_that_end_at_once_on_two_nodes_release_what_waits_for_them(
         place = done.index(last)
         assert all(done.index(last - back) < place for back in (8, 7, 6, 5))
         assert done.index(last + 1) > place
-    statements = buses[0]._engine.store.dependencies
+    statements = engine_of(buses[0]).store.dependencies
     left = database_of(buses[0]).fetch(
         lambda connection: statements.statements.counts(connection, "bus_events")
     )

@@ -9,32 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import pytest
 from sqlalchemy import URL
 
 from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.work_queue.backends import SERVED
 from tests.contract.work_queue.services import Services
 from work_queue.work_queue import WorkQueue
 
 SERVICES_OWN = frozenset({"clock", "poll_seconds"})
 """Options that a service has, not its client."""
-
-
-_SERVED = WeakKeyDictionary[WorkQueue, WorkQueue]()
-
-
-def backend_of(work: WorkQueue) -> Any:
-    """Where its tasks are: a service's database, if it stands on one."""
-    return _SERVED.get(work, work)._backend
-
-
-def address_of(work: WorkQueue, database_url: URL) -> str:
-    """What another process opens it by."""
-    if work in _SERVED:
-        return str(work._backend._address)  # type: ignore[attr-defined]
-    return database_url.render_as_string(hide_password=False)
 
 
 class MakeWork(Protocol):
@@ -98,7 +83,7 @@ def make_work(database_url: URL, place: str, request: pytest.FixtureRequest) -> 
             served = keep(WorkQueue(database_url, **its))
             own = {key: value for key, value in options.items() if key not in SERVICES_OWN}
             client = keep(WorkQueue(getattr(services, place)(served), **own))
-            _SERVED[client] = served
+            SERVED[client] = served
             return client
 
         yield make

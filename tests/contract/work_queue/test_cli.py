@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from stickybus.cli import clearing, main, tasks
-from tests.contract.work_queue.conftest import MakeWork, address_of
+from stickybus.cli import clearing, main, task_changes
+from tests.contract.work_queue.backends import address_of
+from tests.contract.work_queue.conftest import MakeWork
 from work_queue.modification import Insert
 from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
@@ -120,7 +121,7 @@ def test_what_is_deleted_is_shown(
     assert held.id in told
     assert "none" in told
     assert work.queues() == {"b": 1}
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(task_changes, "RETRY_SECONDS", 0.01)
     threading.Timer(0.2, lambda: work.modify(work.tasks("b")[0].release())).start()
     assert held.id in run("rm", "-t", held.id, "-r", "1000")
     assert work.queues() == {}
@@ -129,7 +130,7 @@ def test_what_is_deleted_is_shown(
 def test_a_queue_is_cleared_without_values(
     run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch, read = clearing._batch, list[Any]()
+    batch, read = clearing.next_batch, list[Any]()
 
     def seen(*arguments: Any, **options: Any) -> Any:
         found = batch(*arguments, **options)
@@ -137,7 +138,7 @@ def test_a_queue_is_cleared_without_values(
         return found
 
     monkeypatch.setattr(clearing, "BATCH", 3)
-    monkeypatch.setattr(clearing, "_batch", seen)
+    monkeypatch.setattr(clearing, "next_batch", seen)
     work.modify(*(Insert(queue="a", value=number) for number in range(8)))
     work.insert("a", delay=600)
     work.insert("other")
@@ -161,7 +162,7 @@ def test_what_changes_during_a_clear_is_left_to_its_next_batch(
     run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work.modify(*(Insert(queue="a") for _ in range(4)))
-    batch = clearing._batch
+    batch = clearing.next_batch
 
     def claimed_meanwhile(*arguments: Any, **options: Any) -> Any:
         found = batch(*arguments, **options)
@@ -169,7 +170,7 @@ def test_what_changes_during_a_clear_is_left_to_its_next_batch(
             work.claim("a", claimant="ann")
         return found
 
-    monkeypatch.setattr(clearing, "_batch", claimed_meanwhile)
+    monkeypatch.setattr(clearing, "next_batch", claimed_meanwhile)
     assert run("clear", "-q", "a", "--yes", "--json")["deleted"] == 3
     assert work.tasks("a")[0].claimant == "ann"
 

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import invariant, precondition, rule
 
-from queue_core.opening import create_schema
-from queue_core.runtime.manual_clock import ManualClock
-from sql.statements.work.tasks import WorkTasks
 from tests import requirements as needs
+from tests.contract.work_queue.model import CLAIMANTS, Machine, run
+from tests.contract.work_queue.planted_in_tasks import BUGS
 from tests.contract.work_queue.services import Services
-from work_queue.faults import DependencyError, Fault, FaultKind, refusal
+from work_queue.faults import DependencyError, FaultKind
 from work_queue.modification import Change, Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
-from work_queue.storage import modifying, task_changes, written
-from work_queue.storage.moment import Moment
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
-QUEUES, IDS, CLAIMANTS = ("a", "b"), ("1", "2", "3", "4"), ("me", "you")
+QUEUES, IDS = ("a", "b"), ("1", "2", "3", "4")
 KINDS = ("insert", "change", "reset", "delete", "depend", "renew", "renew")
 
 
@@ -65,41 +50,14 @@ class Drawn:
     value: int = 0
 
 
-@cache
-def template() -> Path:
-    """An SQLite file with all tables."""
-    path = Path(mkdtemp()) / "template.db"
-    create_schema(f"sqlite:///{path}")
-    return path
-
-
-class WorkMachine(RuleBasedStateMachine):
+class WorkMachine(Machine):
     """Calls with tasks, claimants and times of which some fit and some don't."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = TemporaryDirectory()
-        self.clock = ManualClock()
-        path = Path(self.folder.name) / "model.db"
-        shutil.copy(template(), path)
-        self.stored = WorkQueue(f"sqlite:///{path}", clock=self.clock)
-        self.work = self.reached(self.stored)
         self.known = dict[str, Known]()
 
-    def reached(self, stored: WorkQueue) -> WorkQueue:
-        """What calls it."""
-        return stored
-
-    def teardown(self) -> None:
-        self.work.close()
-        self.stored.close()
-        self.folder.cleanup()
-
     # -- what happens -----------------------------------------------------------------------------
-
-    @rule(seconds=st.sampled_from([0.5, 1, 5, 70]))
-    def time_passes(self, seconds: float) -> None:
-        self.clock.advance(seconds=seconds)
 
     @rule(
         queue=st.sampled_from(QUEUES),
@@ -251,23 +209,9 @@ class WorkMachine(RuleBasedStateMachine):
         } == expected
 
 
-def run(examples: int, *phases: Phase, machine: type[RuleBasedStateMachine] = WorkMachine) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            phases=phases,
-            database=None,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
 @needs.any_database
 def test_it_does_what_the_model_does(database_name: str) -> None:
-    run(15, Phase.generate, Phase.shrink)
+    run(WorkMachine, 15, Phase.generate, Phase.shrink)
 
 
 @pytest.mark.parametrize("place", ["http", "grpc"], indirect=True)
@@ -276,98 +220,10 @@ def test_it_does_so_over_a_wire(place: str, services: Services) -> None:
         def reached(self, stored: WorkQueue) -> WorkQueue:
             return WorkQueue(getattr(services, place)(stored))
 
-    run(5, Phase.generate, machine=ServedMachine)
+    run(ServedMachine, 5, Phase.generate)
 
 
 # -- bugs that are planted ------------------------------------------------------------------------
-
-
-@contextmanager
-def changed(patch: pytest.MonkeyPatch, target: Any, name: str, value: Any) -> Iterator[None]:
-    with patch.context() as inside:
-        inside.setattr(target, name, value)
-        yield
-
-
-def _no_holder_is_asked(_moment: Moment, _row: object) -> bool:
-    return False
-
-
-def _holder_stays(moment: Moment, _arrival: datetime) -> str:
-    return moment.claimant
-
-
-def _versions_are_not_asked(self: Any, action: Any, moment: Moment) -> FaultKind | None:
-    row = self._rows.get(action.task.id)
-    if row is None:
-        return task_changes.FAULTS[type(action)]
-    return FaultKind.CLAIM if moment.held_by_another(row) else None
-
-
-def _queues_are_not_asked(self: Any, action: Any, moment: Moment) -> FaultKind | None:
-    return _judge(self, replace(action, task=replace(action.task, queue="")), moment)
-
-
-def _renewals_are_not_judged(self: Any, action: Any, moment: Moment) -> FaultKind | None:
-    fault = _judge(self, action, moment)
-    return None if isinstance(action, Renew) and fault is FaultKind.CLAIM else fault
-
-
-_judge = task_changes.TaskChanges._judge
-_changed = task_changes.TaskChanges._changed
-_count = written.WrittenTasks.count
-_available = WorkTasks._available
-
-
-def _version_stays(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
-    columns = _changed(self, place, action, moment)
-    return columns | {"version": columns["version"] - 1}
-
-
-def _renewal_resets(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
-    reset = {"claims": 0} if isinstance(action, Renew) else {}
-    return _changed(self, place, action, moment) | reset
-
-
-def _renewal_empties(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
-    emptied = {"value_json": None} if isinstance(action, Renew) else {}
-    return _changed(self, place, action, moment) | emptied
-
-
-def _removals_are_not_counted(self: Any, row: Any, moment: Moment, amount: int) -> None:
-    if amount > 0:
-        _count(self, row, moment, amount)
-
-
-def _minutes_are_not_counted(self: Any, row: Any, moment: Moment, amount: int) -> None:
-    self._counts[row.queue, None] += amount
-
-
-def _unclaimed_only(self: WorkTasks, *columns: Any) -> Any:
-    return _available(self, *columns).where(self.table.c.claims == 0)
-
-
-def _one_fault(faults: Mapping[int, Fault]) -> None:
-    if faults:
-        raise refusal("the modification", [faults[min(faults)]])
-
-
-CHANGES = task_changes.TaskChanges
-
-BUGS: dict[str, tuple[Any, str, Any]] = {
-    "no holder is asked": (Moment, "held_by_another", _no_holder_is_asked),
-    "a released task keeps its holder": (Moment, "holder", _holder_stays),
-    "versions are not asked": (CHANGES, "_judge", _versions_are_not_asked),
-    "queues are not asked": (CHANGES, "_judge", _queues_are_not_asked),
-    "anybody may renew": (CHANGES, "_judge", _renewals_are_not_judged),
-    "a change keeps the version": (CHANGES, "_changed", _version_stays),
-    "a renewal resets the claims": (CHANGES, "_changed", _renewal_resets),
-    "a renewal empties the value": (CHANGES, "_changed", _renewal_empties),
-    "an ended lease is not claimed": (WorkTasks, "_available", _unclaimed_only),
-    "one fault hides the others": (modifying, "_refuse", _one_fault),
-    "removals are not counted": (written.WrittenTasks, "count", _removals_are_not_counted),
-    "minutes are not counted": (written.WrittenTasks, "count", _minutes_are_not_counted),
-}
 
 
 @pytest.mark.slow
@@ -377,5 +233,6 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
 def test_a_planted_bug_is_caught(
     database_name: str, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with changed(monkeypatch, *BUGS[bug]), pytest.raises(AssertionError):
-        run(500, Phase.generate)  # it ends with the first that catches it
+    monkeypatch.setattr(*BUGS[bug])
+    with pytest.raises(AssertionError):
+        run(WorkMachine, 500, Phase.generate)  # it ends with the first that catches it

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
-from queue_core.runtime.manual_clock import ManualClock
-from sql.statements.work.docs import WorkDocs
 from tests import requirements as needs
-from tests.contract.work_queue.test_model import changed, run, template
+from tests.contract.work_queue.model import CLAIMANTS, Machine, run
+from tests.contract.work_queue.planted_in_docs import BUGS, SPACE
 from work_queue.document import DocClaim, DocSet
-from work_queue.faults import DependencyError, Fault, FaultKind
-from work_queue.modification import (
-    ChangeDoc,
-    DeleteDoc,
-    DependDoc,
-    DependSet,
-    InsertDoc,
-    RenewSet,
-)
+from work_queue.faults import DependencyError, FaultKind
+from work_queue.modification import ChangeDoc, DeleteDoc, DependDoc, DependSet, InsertDoc, RenewSet
 from work_queue.refs import DocRef, SetRef
-from work_queue.storage import doc_changes, doc_claims
-from work_queue.storage.moment import Moment
-from work_queue.work_queue import WorkQueue
 
-SPACE, KEYS, PLACES = "n", ("x", "y"), ("", "s")
-IDS, CLAIMANTS = ("1", "2", "3"), ("me", "you")
+KEYS, PLACES = ("x", "y"), ("", "s")
+IDS = ("1", "2", "3")
 KINDS = ("insert", "insert", "change", "delete", "depend", "renew set", "depend set")
 
 
@@ -67,27 +53,14 @@ class Drawn:
         return ("set", self.key) if self.kind.endswith("set") else ("doc", self.id)
 
 
-class DocMachine(RuleBasedStateMachine):
+class DocMachine(Machine):
     """Calls with docs, sets, claimants and times of which some fit and some don't."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = TemporaryDirectory()
-        self.clock = ManualClock()
-        path = Path(self.folder.name) / "model.db"
-        shutil.copy(template(), path)
-        self.work = WorkQueue(f"sqlite:///{path}", clock=self.clock)
         self.known = dict[str, KnownSet]()
 
-    def teardown(self) -> None:
-        self.work.close()
-        self.folder.cleanup()
-
     # -- what happens -----------------------------------------------------------------------------
-
-    @rule(seconds=st.sampled_from([1, 5, 70]))
-    def time_passes(self, seconds: float) -> None:
-        self.clock.advance(seconds=seconds)
 
     @rule(
         keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True),
@@ -267,48 +240,10 @@ class DocMachine(RuleBasedStateMachine):
 
 @needs.any_database
 def test_docs_do_what_the_model_does(database_name: str) -> None:
-    run(15, Phase.generate, Phase.shrink, machine=DocMachine)
+    run(DocMachine, 15, Phase.generate, Phase.shrink)
 
 
 # -- bugs that are planted ------------------------------------------------------------------------
-
-_change_sets = WorkDocs.change_sets
-_judge_set = doc_changes.DocChanges._judge_set
-
-
-def _sets_keep_their_version(self: WorkDocs, connection: Any, rows: Any) -> None:
-    kept = [row | {"new_version": max(0, row["new_version"] - 1)} for row in rows]
-    _change_sets(self, connection, kept)
-
-
-def _members_are_not_asked(_self: Any, _ref: DocRef, _row: Any, _held: Any) -> bool:
-    return True
-
-
-def _set_versions_are_not_asked(self: Any, action: Any, moment: Moment) -> Fault | None:
-    fault = _judge_set(self, action, moment)
-    return None if fault and (SPACE, fault.ref.key) in self._sets else fault  # type: ignore[union-attr]
-
-
-def _no_set_is_refused(_what: str, _faults: Any) -> Exception:
-    return DependencyError("a claim", ())
-
-
-BUGS: dict[str, tuple[Any, str, Any]] = {
-    "a set keeps its version": (WorkDocs, "change_sets", _sets_keep_their_version),
-    "versions of docs are not asked": (
-        doc_changes.DocChanges,
-        "_is_version",
-        _members_are_not_asked,
-    ),
-    "versions of sets are not asked": (
-        doc_changes.DocChanges,
-        "_judge_set",
-        _set_versions_are_not_asked,
-    ),
-    "a claim names no set": (doc_claims, "refusal", _no_set_is_refused),
-    "holders of sets are not asked": (Moment, "held_by_another", lambda _moment, _row: False),
-}
 
 
 @pytest.mark.slow
@@ -318,5 +253,6 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
 def test_a_planted_bug_is_caught(
     database_name: str, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with changed(monkeypatch, *BUGS[bug]), pytest.raises(AssertionError):
-        run(500, Phase.generate, machine=DocMachine)  # it ends with the first that catches it
+    monkeypatch.setattr(*BUGS[bug])
+    with pytest.raises(AssertionError):
+        run(DocMachine, 500, Phase.generate)  # it ends with the first that catches it

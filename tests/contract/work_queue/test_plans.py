@@ -12,6 +12,7 @@ from queue_core.runtime.manual_clock import ManualClock
 from sql.doctor.base import Step
 from sql.registry import doctor_of
 from sql.statements.work.counts import Count, Names
+from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.test_docs import new
 from work_queue.modification import Insert
 from work_queue.storage.database_backend import DatabaseBackend
@@ -34,9 +35,9 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
         )
     )
     work.claim_many("q0", limit=50)
-    backend = work._backend
+    backend = backend_of(work)
     assert isinstance(backend, DatabaseBackend)
-    database, caught = backend._database, list[tuple[str, Any]]()
+    database, caught = backend.database, list[tuple[str, Any]]()
 
     def catch(
         _c: object, _cursor: object, statement: str, parameters: Any, _x: object, _many: object
@@ -62,8 +63,8 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
 
 def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock) -> None:
     """All that is sent to the database."""
-    tasks, docs = backend._statements.tasks, backend._statements.docs
-    counts, now = backend._statements.counts, clock.now()
+    tasks, docs = backend.statements.tasks, backend.statements.docs
+    counts, now = backend.statements.counts, clock.now()
     claim = {
         "of_queue": "q1",
         "limit": 2,

@@ -28,9 +28,9 @@ from queue_core.errors import (
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.certificates import Certificates
-from tests.contract.work_queue.conftest import MakeWork, address_of, backend_of
+from tests.contract.work_queue.backends import address_of, backend_of, own_backend_of, waiting
+from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.services import Services
-from tests.contract.work_queue.test_waiting import waiting
 from work_queue.document import DocClaim
 from work_queue.modification import Insert
 from work_queue.remote import remote_backend
@@ -40,6 +40,7 @@ from work_queue.rights import PermissionDeniedError, UnauthenticatedError
 from work_queue.service.authorisers.policy import PolicyFile
 from work_queue.service.native.answers import Answer, Answers
 from work_queue.task import Task
+from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.worker import Worker
 
@@ -150,13 +151,14 @@ def test_a_service_that_stops_ends_no_worker(
 def test_a_long_claim_waits_in_rounds(make_work: MakeWork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_backend, "ROUND_SECONDS", 0.02)
     work, rounds = make_work(), list[Any]()
-    ask = remote_backend.RemoteBackend._round
+    ask = wire.Call.ask
 
-    async def counted(self: Any, claim: Any) -> list[Task]:
-        rounds.append(claim)
-        return await ask(self, claim)
+    def counted(call: wire.Call[Any, Any], request: Any, cap_bytes: int) -> bytes:
+        if call is wire.CLAIM:
+            rounds.append(request)
+        return ask(call, request, cap_bytes)
 
-    monkeypatch.setattr(remote_backend.RemoteBackend, "_round", counted)
+    monkeypatch.setattr(wire.Call, "ask", counted)
     with ThreadPoolExecutor(1) as pool:
         claim = pool.submit(work.claim, "a", timeout_seconds=BOUND_SECONDS)
         eventually(lambda: len(rounds) > 3)
@@ -255,7 +257,7 @@ def test_a_token_tells_who_calls(
             with pytest.raises(PermissionDeniedError) as caught:
                 work.insert("b")
             assert [(need.right, need.name) for need in caught.value.needs] == [("INSERT", "b")]
-            assert "secret" not in repr(vars(work._backend)) + str(caught.value)
+            assert "secret" not in repr(vars(own_backend_of(work))) + str(caught.value)
         monkeypatch.setenv("STICKYBUS_TOKEN", "secret")
         WorkQueue(address).close()
 

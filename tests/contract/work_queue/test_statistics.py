@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.runtime.manual_clock import ManualClock
-from tests.contract.work_queue.conftest import backend_of
+from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import DocClaim
@@ -103,8 +103,8 @@ def test_counts_are_folded_and_stay_the_same(
         work.insert(f"q{number % 3}", delay=number)
     expected = work.queue_stats()
     backend = backend_of(work)
-    backend._folding.fold(10_000)
-    counts, database = backend._statements.counts, backend._database
+    backend.folding.fold(10_000)
+    counts, database = backend.statements.counts, backend.database
     rows = database.fetch(lambda connection: connection.execute(counts.queues.select()).all())
     assert len(rows) < folding.ROWS
     assert work.queue_stats() == expected

@@ -8,7 +8,7 @@ import pytest
 
 from queue_core.errors import PayloadNotSerialisableError
 from queue_core.runtime.manual_clock import ManualClock
-from tests.contract.work_queue.conftest import backend_of
+from tests.contract.work_queue.backends import backend_of
 from work_queue.faults import DependencyError, Fault, FaultKind
 from work_queue.modification import Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
@@ -234,7 +234,7 @@ def test_an_error_inside_a_modification_leaves_nothing(
     work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = work.insert("a")
-    counts = backend_of(work)._statements.counts
+    counts = backend_of(work).statements.counts
 
     def fail(*_arguments: object) -> None:
         raise RuntimeError("the last statement fails")

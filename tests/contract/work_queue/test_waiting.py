@@ -14,11 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
+from queue_core.claiming.hint_listener import HintListener
 from queue_core.errors import LifecycleError
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.work_queue.conftest import MakeWork, backend_of
+from tests.contract.work_queue.backends import backend_of, waiting
+from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.modification import Action, Insert
 from work_queue.storage.waiting import Waiter
@@ -46,13 +48,6 @@ def start(work: WorkQueue) -> Iterator[Start]:
             return future
 
         yield begin
-
-
-def waiting(work: WorkQueue) -> int:
-    """How many claims wait, and have looked."""
-    room = backend_of(work)._room
-    waiters = {waiter for queue in list(room._waiters.values()) for waiter in list(queue)}
-    return sum(not waiter.look for waiter in waiters)
 
 
 def test_scenario_11_an_insert_wakes_a_claim(work: WorkQueue, start: Start) -> None:
@@ -140,14 +135,13 @@ def test_a_commit_of_a_callers_transaction_wakes_a_claim(
 
 
 def test_scenario_87_a_poll_finds_what_nobody_told_of(
-    make_work: MakeWork, start: Start, engine: Engine
+    make_work: MakeWork, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(HintListener, "start", lambda _listener: None)  # it hears of nothing
     work = make_work(poll_seconds=0.2)
-    backend_of(work)._room._listens = True  # it hears of nothing
     claim = start("a", of=work)
     task = make_work().insert("a")
     assert claim.result(BOUND_SECONDS).id == task.id
-    backend_of(work)._room._listens = False
 
 
 def test_a_claim_ends_after_its_time(work: WorkQueue) -> None:
@@ -160,7 +154,7 @@ def test_a_claim_ends_after_its_time(work: WorkQueue) -> None:
 
 @pytest.mark.database_only
 def test_a_claim_that_leaves_hands_on_what_it_was_told(work: WorkQueue) -> None:
-    room, told = backend_of(work)._room, list[str]()
+    room, told = backend_of(work).room, list[str]()
     first = Waiter(("a",), lambda: told.append("first"))
     second = Waiter(("a",), lambda: told.append("second"))
     for waiter in (first, second):
@@ -231,7 +225,7 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
     work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work.insert("a")
-    claims = backend_of(work)._claims
+    claims = backend_of(work).claims
     take = claims.take
 
     async def run() -> None:
@@ -269,7 +263,7 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
 def test_a_claim_that_is_woken_while_it_is_cancelled_ends(
     work: WorkQueue, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = backend_of(work)._room
+    room = backend_of(work).room
 
     async def run() -> None:
         waits = asyncio.Event()

@@ -13,14 +13,17 @@ import pytest
 from sqlalchemy import URL, create_engine, event, select
 
 from queue_core.errors import ConfigurationError, InvalidRequestError, LifecycleError
-from queue_core.model.retry import Circuit, GiveUp, ImmediateRetries, RetryLater
+from queue_core.model.retry import GiveUp, RetryLater
+from queue_core.model.retry_policies import Circuit, ImmediateRetries
 from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.transactions.test_async_twins import _connected
 from tests.contract.work_queue.conftest import MakeWork
 from work_queue.document import DocClaim
-from work_queue.modification import Action, Change, Depend, Insert, InsertDoc
+from work_queue.faults import DependencyError
+from work_queue.modification import Action, Change, Depend, Insert, InsertDoc, Renew
+from work_queue.modified import Modified
 from work_queue.refs import TaskRef
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
@@ -300,27 +303,33 @@ def test_a_task_that_was_taken_before_the_handler_returns_is_left_alone(work: Wo
     assert work.tasks("taken")[0].attempt == 0
 
 
-def test_a_renewal_that_is_faster_than_the_commit_loses_nothing(make_work: MakeWork) -> None:
+def test_a_renewal_that_is_faster_than_the_commit_loses_nothing(
+    make_work: MakeWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = make_work(claimant="me")
     work.insert("a")
     task = work.claim("a", timeout_seconds=BOUND_SECONDS)
-    lease, tried = Lease(work, task, 0.0), threading.Event()
-    modify = lease._modify
+    lease, modify = Lease(work, task, 0.0), work.modify
+    renewed, refused = threading.Event(), threading.Event()
 
-    def told(*arguments: Any) -> None:
+    def told(*actions: Any, **options: Any) -> Modified:
         try:
-            modify(*arguments)
-        finally:
-            tried.set()
+            modified = modify(*actions, **options)
+        except DependencyError:
+            refused.set()
+            raise
+        if isinstance(actions[0], Renew):
+            renewed.set()
+            assert refused.wait(BOUND_SECONDS)
+        return modified
 
-    lease._modify = told  # type: ignore[method-assign, assignment]
-    with ThreadPoolExecutor(1) as pool:
-        with lease._renewing:
-            [renewed] = work.modify(task.renew(60)).changed
-            finishing = pool.submit(lease.finish, [Insert(queue="b")], None)
-            assert tried.wait(BOUND_SECONDS)
-            lease.task = renewed
+    monkeypatch.setattr(work, "modify", told)
+    with ThreadPoolExecutor(2) as pool:
+        renewal = pool.submit(lease.renew)
+        assert renewed.wait(BOUND_SECONDS)
+        finishing = pool.submit(lease.finish, [Insert(queue="b")], None)
         finishing.result(BOUND_SECONDS)
+        renewal.result(BOUND_SECONDS)
     assert work.queues() == {"b": 1}
 
 

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import URL
 
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.work_queue.conftest import MakeWork, address_of
+from tests.contract.work_queue.backends import address_of
+from tests.contract.work_queue.conftest import MakeWork
 from work_queue.modification import Insert
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
 from queue_core.errors import (
@@ -22,6 +20,7 @@ from work_queue.refs import DocRef, SetRef, TaskRef
 from work_queue.rights import Need, PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service.http.answers import Json, JsonAnswer
 from work_queue.service.protocol import UnsupportedRequestError
+from work_queue.service.unavailable import UNAVAILABLE
 
 log = get_logger(__name__)
 
@@ -47,16 +46,8 @@ STATUSES: dict[type[Exception], HTTPStatus] = {
     UnsupportedRequestError: HTTPStatus.NOT_IMPLEMENTED,
     DatabaseUnreachableError: HTTPStatus.SERVICE_UNAVAILABLE,
     LifecycleError: HTTPStatus.SERVICE_UNAVAILABLE,
-    OperationalError: HTTPStatus.SERVICE_UNAVAILABLE,
-    InterfaceError: HTTPStatus.SERVICE_UNAVAILABLE,
-    PoolTimeoutError: HTTPStatus.SERVICE_UNAVAILABLE,
+    **dict.fromkeys(UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
 }
-UNTOLD = {
-    OperationalError: "the database does not answer. Try again later.",
-    InterfaceError: "the database does not answer. Try again later.",
-    PoolTimeoutError: "no connection to the database is free. Try again later.",
-}
-"""What is said where an error's own message is none of the caller's business."""
 
 
 def refused(error: Exception, protocol: int) -> JsonAnswer:
@@ -76,7 +67,7 @@ def refused(error: Exception, protocol: int) -> JsonAnswer:
         return answer(status, "the service failed. Its log says why.")
     if status is HTTPStatus.UNAUTHORIZED:
         return answer(status, str(error), headers={"www-authenticate": "Bearer"})
-    told = next((text for kind, text in UNTOLD.items() if isinstance(error, kind)), str(error))
+    told = next((text for kind, text in UNAVAILABLE.items() if isinstance(error, kind)), str(error))
     needs = error.needs if isinstance(error, PermissionDeniedError) else ()
     return answer(status, told, [_need(need) for need in needs])
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import (
     CommitUnknownError,
@@ -25,6 +23,7 @@ from work_queue.rights import PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service.protocol import UnsupportedRequestError
 from work_queue.service.rpc.descriptors import STATUS, Package
 from work_queue.service.rpc.tables import ACTION_TYPES, Method
+from work_queue.service.unavailable import NO_ANSWER, UNAVAILABLE
 
 DETAILS = "grpc-status-details-bin"
 MAX_DETAILS_BYTES = 6_000
@@ -44,8 +43,6 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
     DatabaseUnreachableError: Code.UNAVAILABLE,
     LifecycleError: Code.UNAVAILABLE,
 }
-_DATABASE = (OperationalError, InterfaceError, PoolTimeoutError)
-"""Errors of the database whose messages are none of a caller's business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class Ending:
     details: bytes = b""
 
 
-UNAVAILABLE = Ending(Code.UNAVAILABLE, "the database does not answer. Try again later.")
+NOT_NOW = Ending(Code.UNAVAILABLE, NO_ANSWER)
 FAILED = Ending(Code.INTERNAL, "the service failed. Its log says why.")
 
 
@@ -72,7 +69,7 @@ def ending(error: Exception, method: Method, package: Package, protocol: int) ->
     for kind, code in _CODES.items():
         if isinstance(error, kind):
             return Ending(code, _told(error))
-    return UNAVAILABLE if isinstance(error, _DATABASE) else FAILED
+    return NOT_NOW if isinstance(error, tuple(UNAVAILABLE)) else FAILED
 
 
 def _told(error: Exception) -> str:

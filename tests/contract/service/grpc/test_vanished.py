@@ -17,6 +17,7 @@ from queue_core.errors import DatabaseUnreachableError
 from tests.contract.harness import eventually
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, refused
+from tests.contract.work_queue.backends import waiters_of
 from work_queue.face.claiming import Claiming
 from work_queue.remote import grpc_transport as transport
 from work_queue.requests import ClaimRequest
@@ -30,8 +31,7 @@ CLAIM = "/api.EntroQ/Claim"
 
 def waiting(work: WorkQueue) -> int:
     """How many claims wait."""
-    room: Any = work._backend._room  # type: ignore[attr-defined]
-    return sum(len(waiters) for waiters in room._waiters.values())
+    return len(waiters_of(work))
 
 
 def is_untouched(work: WorkQueue, queue: str = "a") -> None:

@@ -11,6 +11,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.backends import waiting
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.calls import Calls
 from work_queue.service.http.server import HttpListener
@@ -90,9 +91,7 @@ class Running:
     @property
     def waiting(self) -> int:
         """How many claims wait, and have looked."""
-        room = self.work._backend._room  # type: ignore[attr-defined]
-        waiters = {waiter for queue in list(room._waiters.values()) for waiter in list(queue)}
-        return sum(not waiter.look for waiter in waiters)
+        return waiting(self.work)
 
     def stop(self) -> None:
         """Stop it as a signal does."""

@@ -20,6 +20,7 @@ from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.running import NEW, Json, Running, task_id
+from tests.contract.work_queue.backends import backend_of
 from work_queue.service.http.app import Application
 from work_queue.task import Task
 
@@ -118,7 +119,7 @@ def test_scenario_88_who_is_reset_while_waiting_gets_nothing(service: Running) -
 
 def slow_takes(service: Running, monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     """Claims take their task, set the first event, and go on with the second."""
-    claims = service.work._backend._claims  # type: ignore[attr-defined]
+    claims = backend_of(service.work).claims
     take, taken, go_on = claims.take, Event(), Event()
 
     def slowly(request: object) -> list[Task]:
@@ -140,7 +141,7 @@ def test_scenario_88_what_was_taken_for_who_vanished_is_given_back(
     task = service.work.insert("a")
     assert taken.wait(BOUND_SECONDS)
     caller.close()
-    eventually(lambda: not service.waiting and not service.calls._claiming)
+    eventually(lambda: not service.waiting and not service.calls.claiming)
     go_on.set()
     [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
     assert (free.id, free.claimant) == (task.id, "")

@@ -1,0 +1,21 @@
+"""The mode of a queue: who may run its entries, and how they hear of them."""
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+
+class Mode(StrEnum):
+    """Who may run an entry, and how its node hears of it."""
+
+    POLLING = "POLLING"
+    """Any node that serves it; nodes poll."""
+    STICKY_POLLING = "STICKY_POLLING"
+    """The node that posted it; it polls, and is woken by its own commits."""
+    STICKY_EVENTS = "STICKY_EVENTS"
+    """The node that posted it; handed over from memory after the commit, without a claim."""
+
+
+ModeName: TypeAlias = Literal[
+    "POLLING", "STICKY_POLLING", "STICKY_EVENTS", "polling", "sticky_polling", "sticky_events"
+]
+"""A mode by its name."""

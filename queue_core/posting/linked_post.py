@@ -1,0 +1,32 @@
+"""One post of entries of which some have links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+from sqlalchemy.util import memoized_property
+
+from queue_core.storage.store import Store
+
+
+@dataclass(frozen=True)
+class LinkedPost:
+    """What the kinds of links share while it is written.
+
+    Attributes:
+        store: Where it is written.
+        connection: Of the transaction in which it is written.
+        queue_name: The queue of its entries.
+        lent: Whether the connection is the caller's.
+    """
+
+    store: Store
+    connection: Connection
+    queue_name: str
+    lent: bool
+
+    @memoized_property
+    def may_be_blind(self) -> bool:
+        """Whether the caller's transaction may not see what others have committed."""
+        return self.lent and not self.store.database.dialect.capabilities.one_writer

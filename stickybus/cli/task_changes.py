@@ -1,0 +1,157 @@
+"""Changes of tasks by hand: `ins`, `mod` and `rm` of `stickybus tasks`."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from queue_core.errors import StickybusError
+from stickybus.cli.exit_codes import BAD_DATA
+from stickybus.cli.option_groups import grouped
+from stickybus.cli.output import errors
+from stickybus.cli.target import Json
+from stickybus.cli.task_output import Id, read, write
+from stickybus.cli.work import Force, Opening, Queue, opening, seconds, value_of
+from work_queue.faults import DependencyError
+from work_queue.modification import Delete, Insert
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+
+RETRY_SECONDS = 3.0
+
+
+@grouped(opened=opening)
+def ins(
+    *,
+    queue: Queue,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--value", "-v", help="JSON; may be repeated: a task for each.", show_default=False
+        ),
+    ] = None,
+    delay: Annotated[
+        str, typer.Option("--in", "-i", help="When it can be claimed: seconds from now, or 5m.")
+    ] = "0",
+    task_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Its id. Default: a new one.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Insert tasks, all or none.
+
+    Examples:
+      stickybus tasks ins -q mail -v '{"to": "ann@example.com"}'
+
+      stickybus tasks ins -q mail -v 1 -v 2 -v 3 --in 5m
+    """
+    values = [value_of(text) for text in value or ["null"]]
+    wait = seconds(delay)
+    new = [Insert(queue=queue, value=one, delay=wait or None, id=task_id) for one in values]
+    with opened() as work:
+        write("inserted", work.modify(*new).inserted, as_json=as_json)
+
+
+@grouped(opened=opening)
+def mod(
+    *,
+    task: Id,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", "-Q", help="The queue that it moves to.", show_default=False),
+    ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option("--value", "-v", help="Its new value, as JSON.", show_default=False),
+    ] = None,
+    delay: Annotated[
+        str, typer.Option("--in", "-i", help="When it can be claimed: seconds from now, or 5m.")
+    ] = "0",
+    reset: Annotated[
+        bool, typer.Option("--reset", "-r", help="Set its attempts to 0, and clear its error.")
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Change the newest version of a task. What is not given stays; it can be claimed at once.
+
+    Examples:
+      stickybus tasks mod -t 01a2 --to mail --reset
+
+      stickybus tasks mod -t 01a2 -v '{"to": "bob@example.com"}' --force
+    """
+    changes: dict[str, Any] = {"queue": to, "delay": seconds(delay) or None}
+    if value is not None:
+        changes["value"] = value_of(value)
+    if reset:
+        changes |= {"attempt": 0, "err": ""}
+    with opened() as work:
+        found = read(work, task)
+        changed = work.modify(found.change(**changes), claimant=_as(found, force=force)).changed
+    write("changed", changed, as_json=as_json)
+
+
+@grouped(opened=opening)
+def rm(
+    *,
+    task: Annotated[
+        list[str],
+        typer.Option("--task", "-t", help="The id; may be repeated.", show_default=False),
+    ],
+    retries: Annotated[
+        int,
+        typer.Option(
+            "--retries", "-r", min=0, help="How often again, if others hold or change it meanwhile."
+        ),
+    ] = 10,
+    force: Force = False,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Delete tasks at their newest versions, each on its own, and show them as they were.
+
+    Examples:
+      stickybus tasks rm -t 01a2
+
+      stickybus tasks rm -t 01a2 -t 01a3 --force --json
+    """
+    deleted, left = list[Task](), list[str]()
+    with opened() as work:
+        for one in task:
+            try:
+                deleted.append(_delete(work, one, retries, force=force))
+            except StickybusError as error:
+                errors().print(f"task {one}: {error}", markup=False)
+                left.append(one)
+    write("deleted", deleted, as_json=as_json)
+    if left:
+        raise typer.Exit(BAD_DATA)
+
+
+def _delete(work: WorkQueue, task_id: str, retries: int, *, force: bool) -> Task:
+    while True:
+        found = work.tasks(ids=[task_id])
+        if not found:
+            raise DependencyError("there is no such task.")
+        try:
+            work.modify(Delete(found[0].ref), claimant=_as(found[0], force=force))
+            return found[0]
+        except DependencyError:
+            if not retries:
+                raise
+        retries -= 1
+        errors().print(
+            f"task {task_id}: another holds or has changed it; again in {RETRY_SECONDS:g} s",
+            markup=False,
+        )
+        threading.Event().wait(RETRY_SECONDS)
+
+
+def _as(found: Task, *, force: bool) -> str | None:
+    """In whose name a task is changed."""
+    return found.claimant or None if force else None

@@ -1,0 +1,55 @@
+"""Tasks as commands read and show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from stickybus.cli.exit_codes import BAD_DATA
+from stickybus.cli.output import errors, plural, write_json, write_table
+from stickybus.cli.work import facts, row
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+
+COLUMNS = {
+    "id": "ID",
+    "version": "VERSION",
+    "queue": "QUEUE",
+    "at": "AT (UTC)",
+    "claimant": "CLAIMANT",
+    "claims": "CLAIMS",
+    "attempt": "ATTEMPT",
+    "err": "ERROR",
+    "value": "VALUE",
+}
+
+Id = Annotated[str, typer.Option("--task", "-t", help="The task's id.", show_default=False)]
+
+
+def read(work: WorkQueue, task_id: str, queue: str = "") -> Task:
+    """The task of an id, in a queue if one is given. Ends the command if there is none."""
+    found = work.tasks(queue or None, ids=[task_id])
+    if not found:
+        refuse(f"there is no task {task_id}" + (f" in {queue}" if queue else ""))
+    return found[0]
+
+
+def write(done: str, tasks: Sequence[Task], *, as_json: bool) -> None:
+    """Show tasks to which something was done."""
+    if as_json:
+        write_json([facts(one) for one in tasks])
+        return
+    write_table(
+        f"{plural(len(tasks), 'task')} {done}",
+        COLUMNS,
+        [row(one) for one in tasks],
+        empty=f"No task was {done}.",
+    )
+
+
+def refuse(why: str) -> NoReturn:
+    """End the command, which has found nothing to do."""
+    errors().print(f"stickybus: {why}", markup=False)
+    raise typer.Exit(BAD_DATA)

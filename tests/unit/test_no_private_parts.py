@@ -1,0 +1,127 @@
+"""Contract and acceptance tests reach into no private part of the library.
+
+Public turns, such as claim, finish, beat and reap, are what they drive.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("sql", "queue_core", "bus", "notifications", "work_queue", "stickybus")
+FOLDERS = ("tests/contract", "tests/acceptance")
+
+ALLOWED = {
+    "tests/contract/harness.py": "the one way to the engine behind a face",
+    "tests/contract/work_queue/backends.py": "the one way to the backend behind a work queue",
+    "tests/contract/work_queue/planted_in_docs.py": "a planted bug replaces any part of the code",
+    "tests/contract/work_queue/planted_in_tasks.py": "a planted bug replaces any part of the code",
+    "tests/contract/interrupted/test_kept_connections.py": "names functions that are interrupted",
+    "tests/contract/interrupted/test_posts.py": "names functions that are interrupted",
+    "tests/contract/interrupted/test_turns.py": "names functions that are interrupted",
+}
+"""Modules that name private parts, each with the reason."""
+
+
+def is_private(name: str) -> bool:
+    return re.match(r"_[a-z]", name) is not None
+
+
+@cache
+def private_names() -> frozenset[str]:
+    """The names of all private attributes, functions and variables of our packages."""
+    found = set[str]()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                match node:
+                    case (
+                        ast.FunctionDef(name=name)
+                        | ast.AsyncFunctionDef(name=name)
+                        | ast.Attribute(attr=name, value=ast.Name(id="self"), ctx=ast.Store())
+                        | ast.Name(id=name, ctx=ast.Store())
+                    ):
+                        found.add(name)
+    return frozenset(filter(is_private, found))
+
+
+def reached(tree: ast.AST) -> Iterator[str]:
+    """Each place in a module that names a private part of something else."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name, value=owner) if not _is_own(owner):
+                pass
+            case ast.Subscript(value=ast.Call(func=ast.Name("vars")), slice=ast.Constant(name)):
+                pass
+            case ast.Call(
+                func=ast.Attribute(attr="setattr") | ast.Name(id="setattr" | "getattr"),
+                args=[_, ast.Constant(str(name)), *_],
+            ):
+                pass
+            case ast.ImportFrom(module=str(module), names=names) if _is_ours(module):
+                yield from (
+                    f"line {node.lineno}: {one.name}" for one in names if is_private(one.name)
+                )
+                continue
+            case _:
+                continue
+        if name in private_names():
+            yield f"line {node.lineno}: {name}"
+
+
+def _is_own(owner: ast.AST) -> bool:
+    match owner:
+        case ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super")):
+            return True
+    return False
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in PACKAGES
+
+
+def modules() -> list[str]:
+    found = (path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return sorted(map(str, found))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_test_reaches_into_a_private_part(folder: str) -> None:
+    found = {
+        module: places
+        for module in modules()
+        if module.startswith(folder) and module not in ALLOWED
+        if (places := list(reached(ast.parse((ROOT / module).read_text("utf-8")))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("module", ALLOWED)
+def test_no_exception_outlives_its_reason(module: str) -> None:
+    assert list(reached(ast.parse((ROOT / module).read_text("utf-8"))))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bus._engine.store",
+        "claim = Claimer._claim",
+        "vars(bus)['_changed'] = lock",
+        "monkeypatch.setattr(bus, '_changed', lock)",
+        "getattr(bus, '_engine')",
+        "from queue_core.running.handler_pool import _is_ahead",
+    ],
+)
+def test_each_way_of_reaching_is_found(line: str) -> None:
+    assert list(reached(ast.parse(line)))
+
+
+@pytest.mark.parametrize("line", ["self._engine = 1", "row._asdict()", "os._exit(0)"])
+def test_what_is_ones_own_or_anothers_is_not(line: str) -> None:
+    assert not list(reached(ast.parse(line)))
