@@ -21,6 +21,7 @@ from benchmarks.pipeline import analysing, archiving, reading
 from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
 from benchmarks.tasks import task_claims, tasks
 from benchmarks.workload import Sizes
+from benchmarks.written import written
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
 SCENARIOS: dict[str, Scenario] = {
@@ -28,6 +29,7 @@ SCENARIOS: dict[str, Scenario] = {
     "post": post,
     "post-many": post_many,
     "outbox": outbox,
+    "written": written,
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,
