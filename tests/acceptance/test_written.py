@@ -40,7 +40,7 @@ ON_SERVERS = [
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("database", ON_SERVERS)
 def test_no_step_writes_more_than_its_budget(database: str) -> None:
-    with targets([database]) as found:
+    with targets([database], durable=False) as found:
         wrote = written_by_us(found[database], ENTRIES)
 
     budgets = {
