@@ -55,15 +55,19 @@ class Target:
 
 
 @contextmanager
-def targets(names: Sequence[str]) -> Iterator[dict[str, Target]]:
+def targets(names: Sequence[str], *, durable: bool = True) -> Iterator[dict[str, Target]]:
     """Start what `names` asks for, by name; everything ends with the block.
+
+    Servers that are not `durable` write as much, and wait for no disk.
 
     Raises ServerError if a server's program is not installed.
     """
     with ExitStack() as running:
         wanted = [name for name in names if name != "sqlite"]
         servers = (
-            running.enter_context(database_servers(durable=True, which=wanted)) if wanted else None
+            running.enter_context(database_servers(durable=durable, which=wanted))
+            if wanted
+            else None
         )
         found: dict[str, Target] = {}
         for name in names:

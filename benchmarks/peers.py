@@ -13,8 +13,8 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -125,6 +125,63 @@ class Peer:
         return all(map(find_spec, packages)) and not any(map(missing_programs, self.servers))
 
 
+class PgQueuer:
+    """PgQueuer on one connection of asyncpg."""
+
+    def __init__(self, connection: Any) -> None:
+        from pgqueuer.queries import Queries
+
+        self._connection = connection
+        self._queries = Queries.from_asyncpg_connection(connection)
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, url: URL) -> AsyncIterator[PgQueuer]:
+        """PgQueuer on a database."""
+        import asyncpg
+
+        connection = await asyncpg.connect(_plain(url))
+        try:
+            yield cls(connection)
+        finally:
+            await connection.close()
+
+    async def install(self) -> None:
+        """Make the tables."""
+        await self._queries.install()
+        await self._queries.optimize_autovacuum()
+
+    async def post(self) -> None:
+        """Post one job."""
+        await self._queries.enqueue("tick", PAYLOAD_BYTES)
+
+    async def post_many(self) -> None:
+        """Post a hundred jobs."""
+        batch: list[bytes | None] = [PAYLOAD_BYTES] * POST_MANY
+        await self._queries.enqueue(["tick"] * POST_MANY, batch, [0] * POST_MANY)
+
+    async def drain(self, jobs: int) -> float:
+        """Do all `jobs`, and return how many a second. Raises VerificationError if one is left."""
+        from pgqueuer import QueueManager
+        from pgqueuer.models import Job
+        from pgqueuer.types import QueueExecutionMode
+
+        manager, calls = QueueManager(self._queries), _Calls()
+
+        @manager.entrypoint("tick")
+        async def tick(_job: Job) -> None:
+            calls.note()
+
+        await manager.run(batch_size=PGQUEUER_BATCH, mode=QueueExecutionMode.drain)
+        rate = calls.rate(jobs)
+        waiting = await self._connection.fetchval("SELECT count(*) FROM pgqueuer")
+        ended = await self._connection.fetchval(
+            "SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'"
+        )
+        _check("pgqueuer", jobs, handled=calls.count, ended=ended, waiting=waiting)
+        return rate
+
+
 def _pgqueuer(url: URL, entries: int) -> Rates:
     import uvloop
 
@@ -133,41 +190,14 @@ def _pgqueuer(url: URL, entries: int) -> Rates:
 
 
 async def _pgqueuer_rates(url: URL, entries: int) -> Rates:
-    import asyncpg
-    from pgqueuer import QueueManager
-    from pgqueuer.models import Job
-    from pgqueuer.queries import Queries
-    from pgqueuer.types import QueueExecutionMode
-
-    connection = await asyncpg.connect(_plain(url))
-    queries = Queries.from_asyncpg_connection(connection)
-    await queries.install()
-    await queries.optimize_autovacuum()
-    batch: list[bytes | None] = [PAYLOAD_BYTES] * POST_MANY
-
-    async def post() -> None:
-        await queries.enqueue(["tick"] * POST_MANY, batch, [0] * POST_MANY)
-
-    await post()
-    start = time.perf_counter()
-    for _ in range(0, entries, POST_MANY):
-        await post()
-    posted = entries / (time.perf_counter() - start)
-    manager, calls = QueueManager(queries), _Calls()
-
-    @manager.entrypoint("tick")
-    async def tick(_job: Job) -> None:
-        calls.note()
-
-    await manager.run(batch_size=PGQUEUER_BATCH, mode=QueueExecutionMode.drain)
-    drained = calls.rate(entries + POST_MANY)
-    waiting = await connection.fetchval("SELECT count(*) FROM pgqueuer")
-    ended = await connection.fetchval(
-        "SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'"
-    )
-    await connection.close()
-    _check("pgqueuer", entries, handled=calls.count, ended=ended, waiting=waiting)
-    return Rates(posted, drained)
+    async with PgQueuer.on(url) as queuer:
+        await queuer.install()
+        await queuer.post_many()
+        start = time.perf_counter()
+        for _ in range(0, entries, POST_MANY):
+            await queuer.post_many()
+        posted = entries / (time.perf_counter() - start)
+        return Rates(posted, await queuer.drain(entries + POST_MANY))
 
 
 def _procrastinate(url: URL, entries: int) -> Rates:
@@ -204,7 +234,13 @@ async def _procrastinate_rates(url: URL, entries: int) -> Rates:
         )
     jobs = {row["status"]: row["jobs"] for row in found}
     ended = jobs.pop("succeeded", 0)
-    _check("procrastinate", entries, handled=calls.count, ended=ended, waiting=sum(jobs.values()))
+    _check(
+        "procrastinate",
+        entries + POST_MANY,
+        handled=calls.count,
+        ended=ended,
+        waiting=sum(jobs.values()),
+    )
     return Rates(posted, drained)
 
 
@@ -272,7 +308,7 @@ def _huey(url: URL, entries: int) -> Rates:
     waiting = huey.storage.queue_size()
     consumer.stop(graceful=True)
     # What runs has left the file already.
-    _check("huey", entries, handled=calls.count, ended=calls.count, waiting=waiting)
+    _check("huey", entries + POST_MANY, handled=calls.count, ended=calls.count, waiting=waiting)
     return Rates(posted, drained)
 
 
@@ -311,7 +347,9 @@ def _celery(_url: URL, entries: int) -> Rates:
                 drained = (entries + POST_MANY) / (time.perf_counter() - start)
             waiting = client.llen(CELERY_QUEUE) + client.hlen(CELERY_UNACKED)
     # What has ended has left Redis.
-    _check("celery", entries, handled=worker.handled, ended=worker.handled, waiting=waiting)
+    _check(
+        "celery", entries + POST_MANY, handled=worker.handled, ended=worker.handled, waiting=waiting
+    )
     return Rates(posted, drained, durability)
 
 
@@ -335,8 +373,7 @@ def _posted_singly(entries: int, post: Callable[[], object]) -> float:
     return entries / (time.perf_counter() - start)
 
 
-def _check(name: str, entries: int, *, handled: int, ended: int, waiting: int) -> None:
-    jobs = entries + POST_MANY
+def _check(name: str, jobs: int, *, handled: int, ended: int, waiting: int) -> None:
     if (handled, ended, waiting) != (jobs, jobs, 0):
         raise VerificationError(
             f"{name}: {handled} handled, {ended} ended, {waiting} waiting of {jobs} jobs"
@@ -347,19 +384,20 @@ def _plain(url: URL) -> str:
     return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
+PGQUEUER = Peer(
+    "pgqueuer",
+    _pgqueuer,
+    {
+        "batch_size": PGQUEUER_BATCH,
+        "driver": "asyncpg",
+        "loop": "uvloop",
+        "autovacuum": "optimized",
+    },
+    needs=("asyncpg", "uvloop"),
+)
 PEERS: Mapping[str, tuple[Peer, ...]] = {
     "postgresql": (
-        Peer(
-            "pgqueuer",
-            _pgqueuer,
-            {
-                "batch_size": PGQUEUER_BATCH,
-                "driver": "asyncpg",
-                "loop": "uvloop",
-                "autovacuum": "optimized",
-            },
-            needs=("asyncpg", "uvloop"),
-        ),
+        PGQUEUER,
         Peer("procrastinate", _procrastinate, {"concurrency": PROCRASTINATE_CONCURRENCY}),
         Peer(
             "awa",

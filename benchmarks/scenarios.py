@@ -23,6 +23,7 @@ from benchmarks.snapshot import snapshot
 from benchmarks.tasks import task_claims, tasks
 from benchmarks.web import web
 from benchmarks.workload import Sizes
+from benchmarks.written import written
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
 SCENARIOS: dict[str, Scenario] = {
@@ -31,6 +32,7 @@ SCENARIOS: dict[str, Scenario] = {
     "post-many": post_many,
     "outbox": outbox,
     "web": web,
+    "written": written,
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,
