@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from history_pipeline.archive import Archive
+from history_pipeline.archive_log import ArchiveLog
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.manifest import Manifest, manifest_path
+from history_pipeline.storage import ReadableStorage
 from sql.database import Database
 from sql.families import ARCHIVES
 
 
-def check_agreement(archive: Archive, manifests: Sequence[Manifest], database: Database) -> None:
+def check_agreement(
+    archive: ArchiveLog[ReadableStorage], manifests: Sequence[Manifest], database: Database
+) -> None:
     """Raises ArchiveDamagedError if a run that `queue_archives` names lacks its manifest.
 
     It is raised for another manifest, too.

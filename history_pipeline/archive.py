@@ -12,27 +12,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from posixpath import dirname
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
+from history_pipeline.archive_log import ArchiveLog, archived_tables
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveNotFoundError
-from history_pipeline.fingerprint import Fingerprint, aggregates, row_hash
+from history_pipeline.fingerprint import Fingerprint
 from history_pipeline.manifest import (
     DataFile,
     Manifest,
     decoded,
-    digest,
     live_files,
-    manifest_numbers,
-    manifest_path,
 )
+from history_pipeline.row_hashes import aggregates, row_hash
 from history_pipeline.schema import HISTORY_SCHEMA
-from history_pipeline.storage import storage_of
+from history_pipeline.storage import Storage, storage_of
 
+_MARKS_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+"""Whether the file _SUCCESS is written; a manifest is what says so."""
 EVENT_DATE = "event_date"
 """The column that files are partitioned by: the day, in UTC, on which their entries ended."""
 
@@ -47,55 +48,12 @@ class Extent(NamedTuple):
     newest: datetime | None
 
 
-class Archive:
+class Archive(ArchiveLog[Storage]):
     """The archive of one table (by the name of its main table) below the directory `target`."""
 
     def __init__(self, spark: SparkSession, target: str, table: str) -> None:
+        super().__init__(storage_of(spark, f"{target}/{table}"), table)
         self.spark = spark
-        self.table = table
-        self.storage = storage_of(spark, f"{target}/{table}")
-
-    @property
-    def where(self) -> str:
-        """The table's folder, as Spark takes it."""
-        return self.storage.root
-
-    # -- manifests --------------------------------------------------------------------------------
-
-    def open(self) -> list[Manifest]:
-        """All manifests, in order.
-
-        Raises ArchiveNotFoundError if no archive was ever begun here.
-        """
-        if "manifests" not in self.storage.names(""):
-            raise ArchiveNotFoundError(
-                f"there is no archive of {self.table} in {self.where}. Nothing was read or written. Name the directory "
-                "that was given to `stickybus history archive --to`.",
-                path=self.where,
-            )
-        return self.manifests()
-
-    def manifests(self) -> list[Manifest]:
-        """All manifests, in order; none if there is no archive yet. Raises ArchiveDamagedError."""
-        found = list[Manifest]()
-        before: str | None = None
-        for number in manifest_numbers(self.storage.names("manifests"), self.where):
-            path = manifest_path(number)
-            content = self.storage.read(path)
-            manifest = decoded(content, f"{self.where}/{path}")
-            if manifest.previous_sha256 is not None and manifest.previous_sha256 != before:
-                raise ArchiveDamagedError(
-                    f"{self.where}/{path} follows another {manifest_path(number - 1)} than the one that is there. Nothing "
-                    "was read or written. Bring that back from a copy of the directory; manifests never change.",
-                    path=f"{self.where}/{manifest_path(number - 1)}",
-                )
-            before = digest(content)
-            found.append(manifest)
-        return found
-
-    def digest(self, number: int) -> str:
-        """The SHA-256 of the manifest of a number."""
-        return digest(self.storage.read(manifest_path(number)))
 
     def publish(self, manifest: Manifest) -> Manifest:
         """Make the files that a manifest names part of the archive.
@@ -165,7 +123,9 @@ class Archive:
         observed = rows.observe(written, *aggregates(row_hash()))
         observed.sortWithinPartitions(EVENT_DATE, "queue_name", "record_id").write.partitionBy(
             EVENT_DATE
-        ).option("compression", "zstd").parquet(f"{self.where}/data/{run}")
+        ).option("compression", "zstd").option(_MARKS_SUCCESS, "false").parquet(
+            f"{self.where}/data/{run}"
+        )
         return Fingerprint.of(written.get), self.found(self.storage.sizes(f"data/{run}"))
 
     def found(
@@ -243,41 +203,10 @@ def read_archive(spark: SparkSession, target: str, table: str | None = None) -> 
     return archive.read(live_files(archive.open()))
 
 
-def archived_entry(
-    spark: SparkSession, target: str, record_id: int, table: str = "bus_events"
-) -> dict[str, Any] | None:
-    """All columns of an archived entry; None if it is not there.
-
-    Dates are aware and in UTC. Raises as `read_archive`.
-
-    Only files whose ids lie around it are read.
-    """
-    archive = Archive(spark, target, table)
-    near = [
-        file for file in live_files(archive.open()) if file.first_id <= record_id <= file.last_id
-    ]
-    found = archive.read(near).where(f.col("record_id") == record_id).limit(1).toArrow().to_pylist()
-    return found[0] if found else None
-
-
-def archived_tables(spark: SparkSession, target: str) -> list[str]:
-    """The main tables whose history is archived in a directory, by name.
-
-    Raises ArchiveNotFoundError if there are none.
-    """
-    storage = storage_of(spark, target)
-    tables = sorted(name for name in storage.names("") if "manifests" in storage.names(name))
-    if not tables:
-        raise ArchiveNotFoundError(
-            f"{storage.root} holds no archive. Nothing was read.", path=storage.root
-        )
-    return tables
-
-
 def _table_of(spark: SparkSession, target: str, table: str | None) -> str:
     if table is not None:
         return table.removesuffix("_history")
-    tables = archived_tables(spark, target)
+    tables = archived_tables(storage_of(spark, target))
     if len(tables) > 1:
         raise ArchiveNotFoundError(
             f"{target} holds archives of {', '.join(tables)}: say which. Nothing was read.",

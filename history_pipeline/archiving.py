@@ -17,11 +17,12 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from history_pipeline.agreement import check_agreement
 from history_pipeline.archive import EVENT_DATE, Archive, dated
+from history_pipeline.columns import HISTORY_COLUMNS
 from history_pipeline.deletion import History, delete_run, finish_run, locked_history
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
 from history_pipeline.leftovers import remove_leftovers
-from history_pipeline.manifest import HASHED, Kind, Manifest, new_run
+from history_pipeline.manifest import Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
 from queue_core.model.config import BusConfig
@@ -128,7 +129,8 @@ class Archiver:
 
     def work(self) -> Archived:
         """Finish the run that an earlier call has left, and archive all that is to be archived."""
-        self.archive.storage.make("manifests")
+        for folder in ("manifests", "data"):
+            self.archive.storage.make(folder)
         published = self.archive.manifests()
         check_agreement(self.archive, published, self.history.database)
         finished = self.finish(published)
@@ -184,7 +186,7 @@ class Archiver:
             first_id=first_id,
             last_id=last_id,
             before=self.before,
-            columns=HASHED,
+            columns=HISTORY_COLUMNS,
         )
 
     def copy(self, chosen: Manifest) -> Manifest:

@@ -19,10 +19,11 @@ from pyspark.sql import functions as f
 
 from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.archiving import check_written
+from history_pipeline.columns import HISTORY_COLUMNS
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
 from history_pipeline.leftovers import remove_leftovers
-from history_pipeline.manifest import HASHED, DataFile, Kind, Manifest, live_files, new_run
+from history_pipeline.manifest import DataFile, Kind, Manifest, live_files, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
 
@@ -157,7 +158,7 @@ def _rewritten(
         first_id=min(file.first_id for file in old),
         last_id=max(file.last_id for file in old),
         before=max(manifest.before for manifest in published),
-        columns=HASHED,
+        columns=HISTORY_COLUMNS,
     )
 
 
@@ -171,7 +172,7 @@ def _expected(
     What is read of a file with fewer columns must have its fingerprint over those. Raises
     ArchiveDamagedError.
     """
-    now = tuple(column.name for column in HASHED)
+    now = tuple(column.name for column in HISTORY_COLUMNS)
     of_file = {file.path: manifest.hashed for manifest in published for file in manifest.files}
     expected = joined([file.fingerprint for file in old if of_file[file.path] == now])
     for columns in {of_file[file.path] for file in old} - {now}:

@@ -19,8 +19,8 @@ from sqlalchemy import Connection
 
 from history_pipeline.archive import Archive
 from history_pipeline.errors import ArchiveConflictError, ArchiveMismatchError
-from history_pipeline.fingerprint import row_hash
 from history_pipeline.manifest import Manifest, live_files
+from history_pipeline.row_hashes import row_hash
 from history_pipeline.sources import read_history
 from sql.database import Database
 from sql.families import ARCHIVES, ENTRIES

@@ -3,6 +3,7 @@
 StickybusError
 └── PipelineError
     ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
+    ├── ArrowUnavailableError       the extra `archive` is missing
     ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
     ├── StreamLossError             entries that a stream still lacks were archived and deleted
     ├── WriteError                  rows can't be posted as events
@@ -29,6 +30,10 @@ class SparkUnavailableError(PipelineError):
 
     Nothing was started.
     """
+
+
+class ArrowUnavailableError(PipelineError):
+    """The extra `archive` is missing, which reads an archive without Spark; nothing was read."""
 
 
 class SourceOptionError(PipelineError):

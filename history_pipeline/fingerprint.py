@@ -8,16 +8,15 @@ that of both together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql import Column, Row
-from pyspark.sql import functions as f
 
-from history_pipeline.schema import HISTORY_SCHEMA
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
 _MODULUS = 2**64
 HASH_VERSION = 1
@@ -60,24 +59,3 @@ class Fingerprint(msgspec.Struct, frozen=True):
 def joined(fingerprints: list[Fingerprint]) -> Fingerprint:
     """The fingerprint of all the sets together."""
     return reduce(add, fingerprints, Fingerprint())
-
-
-def row_hash(names: Sequence[str] = tuple(HISTORY_SCHEMA.names)) -> Column:
-    """The hash of a row of history, of the columns `names` in that order."""
-    columns = [f.col(name) for name in names]
-    # A NULL adds nothing to the hash by itself: a value that slips into the next column would go
-    # unnoticed.
-    return f.xxhash64(*columns, *(column.isNull() for column in columns))
-
-
-def aggregates(hashed: Column) -> list[Column]:
-    """Return the columns that compute a fingerprint of rows with the hash `hashed`.
-
-    The sum is a decimal: a bigint would overflow.
-    """
-    return [
-        f.count(f.lit(1)).alias("rows"),
-        f.min(hashed).alias("smallest"),
-        f.max(hashed).alias("largest"),
-        f.sum(hashed.cast("decimal(20,0)")).alias("total"),
-    ]

@@ -2,8 +2,8 @@
 
 They are numbered from 1 and never changed or removed. So a reader who sees the numbers 1 to n sees
 one state of the archive. Each manifest adds files; that of a compaction also names the files which
-its own replace. Each names the SHA-256 of the one before, and the table `queue_archives` names that
-of each archiving run. So no manifest can vanish or change unseen.
+its own replace. Each ends with the SHA-256 of its own bytes and names that of the one before, and
+the table `queue_archives` names that of each archiving run. So none can vanish or change unseen.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Literal
 
 import msgspec
 
+from history_pipeline.columns import HISTORY_COLUMNS, ArchivedColumn
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import HASH_VERSION, Fingerprint, joined
-from history_pipeline.schema import HISTORY_SCHEMA
 
+_SEALED = re.compile(rb'(.*),\n  "sha256": "([0-9a-f]{64})"\n}\n', re.DOTALL)
+"""A manifest's bytes before its last field, and the SHA-256 of these in that field."""
 _RUN_DATE = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(\d{8})\.json")
 
@@ -50,19 +52,10 @@ class DataFile(msgspec.Struct, frozen=True):
     sha256: str | None = None
 
 
-class HashedColumn(msgspec.Struct, frozen=True):
-    """A column that fingerprints cover, with its type as Spark names it."""
-
-    name: str
-    type: str
-
-
-HASHED = [
-    HashedColumn(str(field.name), field.dataType.simpleString()) for field in HISTORY_SCHEMA.fields
-]
-"""The columns that this version's fingerprints cover, in order."""
+_SEALED_FORMAT = 3
+"""The first format whose manifests end with their SHA-256."""
 _FORMAT_1_COLUMNS = 28
-"""The first columns of these: those that history had when manifests did not name columns."""
+"""The columns, the first of today's, that history had when manifests did not name columns."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +64,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `archive` is the run of manifest 1, which names the archive as a whole. The rows are all those
     of the history of `database` with ids from `first_id` to `last_id` that ended before `before`;
     of a compaction, those of the files that it replaces, which it gives the same dates and ids.
+    From format 3 on, a last field `sha256` follows those that are declared here.
     `columns` (in order) and `hash_version` say what the fingerprints cover; `previous_sha256` is
     that of the manifest before, None in the first and in format 1.
     """
 
-    format: Literal[1, 2] = 2
+    format: Literal[1, 2, 3] = 3
     number: int
     kind: Kind
     run: str
@@ -89,14 +83,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     first_id: int
     last_id: int
     before: datetime
-    columns: list[HashedColumn] = []
+    columns: list[ArchivedColumn] = []
     hash_version: int = HASH_VERSION
     previous_sha256: str | None = None
 
     @property
     def hashed(self) -> tuple[str, ...]:
         """The names of the columns that the fingerprints cover."""
-        return tuple(column.name for column in self.columns or HASHED[:_FORMAT_1_COLUMNS])
+        return tuple(column.name for column in self.columns or HISTORY_COLUMNS[:_FORMAT_1_COLUMNS])
 
     @property
     def path(self) -> str:
@@ -105,7 +99,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def encoded(self) -> bytes:
         """Return the manifest as it is written: JSON that people can read."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+        head = msgspec.json.format(msgspec.json.encode(self), indent=2).removesuffix(b"\n}")
+        return head + b',\n  "sha256": "%b"\n}\n' % digest(head).encode()
 
 
 def manifest_path(number: int) -> str:
@@ -131,13 +126,20 @@ def manifest_numbers(names: Iterable[str], where: str) -> list[int]:
 
 def decoded(content: bytes, where: str) -> Manifest:
     """The manifest that a file holds. Raises ArchiveDamagedError."""
+    sealed = _SEALED.fullmatch(content)
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ArchiveDamagedError(
             f"{where} is no manifest that this version can read: {error}. Nothing was read or written.",
             path=where,
         ) from error
+    if (digest(sealed[1]).encode() != sealed[2]) if sealed else manifest.format >= _SEALED_FORMAT:
+        raise ArchiveDamagedError(
+            f"{where} was changed: it does not have the SHA-256 that it ends with. Nothing was read or written. Bring "
+            "it back from a copy of the directory; manifests never change.",
+            path=where,
+        )
     if manifest.hash_version != HASH_VERSION:
         raise ArchiveDamagedError(
             f"{where} has fingerprints of version {manifest.hash_version}, this version of the library computes "
@@ -155,7 +157,7 @@ def decoded(content: bytes, where: str) -> Manifest:
 
 
 def digest(content: bytes) -> str:
-    """The SHA-256 of a manifest's bytes, in hexadecimal."""
+    """The SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from history_pipeline.errors import SourceOptionError
 from queue_core.model.names import name_fault
+from queue_core.model.states import State
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,31 @@ class ReadOptions:
     table: str = "bus_events_history"
     first_id: int | None = None
     last_id: int | None = None
+    since: datetime | None = None
+    """Rows that ended earlier are left out."""
+    until: datetime | None = None
+    """Rows that ended then or later are left out."""
+    states: tuple[State, ...] | None = None
+    """Rows in other states are left out."""
     ids_per_partition: int = 100_000
     """Width of the range of ids that one task reads, on one connection."""
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Raises SourceOptionError if `url` is missing, or for a number that is none."""
+        """Raises SourceOptionError for an option that is missing or can't work."""
+        table = options.get("table", cls.table)
+        dates = {key: _date(options, key) for key in ("since", "until")}
+        if not table.endswith("_history") and any(dates.values()):
+            raise SourceOptionError(
+                f"the option table={table!r} is no history table, and only those have the date that since and until "
+                "are compared with. Nothing was read.",
+                key="table",
+            )
         return cls(
             url=required(options, "url"),
-            table=options.get("table", cls.table),
+            table=table,
+            states=_states(options),
+            **dates,
             first_id=whole(options, "first_id"),
             last_id=whole(options, "last_id"),
             ids_per_partition=whole(options, "ids_per_partition", smallest=1)
@@ -157,6 +174,20 @@ def _switch(options: Mapping[str, str], key: str, *, default: bool) -> bool:
             key=key,
         )
     return text == "true"
+
+
+def _states(options: Mapping[str, str]) -> tuple[State, ...] | None:
+    text = options.get("states")
+    if text is None:
+        return None
+    try:
+        return tuple(State(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise SourceOptionError(
+            f"the option states={text!r} of the format stickybus names a state that there is not. "
+            f"Allowed: {', '.join(State)}, separated by commas. Nothing was read.",
+            key="states",
+        ) from error
 
 
 def _seconds(options: Mapping[str, str], key: str, default: float) -> float:

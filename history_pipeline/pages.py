@@ -37,12 +37,15 @@ def pages(
     *,
     first_id: int,
     last_id: int,
+    where: Sequence[ColumnElement[bool]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with ids from `first_id` to `last_id`, both included, in batches of `schema`.
+    """The rows with ids from `first_id` to `last_id`, both included, that meet `where`.
+
+    They come in batches of `schema`.
 
     Columns of the schema that the table does not have are NULL.
     """
-    statement, ordered = _selecting(database, table, schema)
+    statement, ordered = _selecting(database, table, schema, where)
     statement = statement.order_by(table.c.record_id)
     next_id, limit = first_id, FIRST_ROWS
     while next_id <= last_id:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from history_pipeline.options import ReadOptions
 from history_pipeline.pages import pages
@@ -63,9 +63,20 @@ class HistoryReader(DataSourceReader):
                 schema,
                 first_id=partition.first,
                 last_id=partition.last,
+                where=self._where(table),
             )
         finally:
             database.close()
+
+    def _where(self, table: Table) -> list[ColumnElement[bool]]:
+        options, found = self.options, list[ColumnElement[bool]]()
+        if options.since is not None:
+            found.append(table.c.finished_date >= options.since)
+        if options.until is not None:
+            found.append(table.c.finished_date < options.until)
+        if options.states is not None:
+            found.append(table.c.processing_state.in_(options.states))
+        return found
 
     def _bounds(self, connection: Connection) -> tuple[int, int]:
         """The smallest and the largest id within those asked for; (1, 0) if there is none."""

@@ -18,10 +18,12 @@ from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's docume
 from sqlalchemy import Connection, func, select
 
 from history_pipeline.agreement import check_agreement
-from history_pipeline.archive import Archive, archived_tables, read_archive
+from history_pipeline.archive import Archive, read_archive
+from history_pipeline.archive_log import archived_tables
 from history_pipeline.manifest import live_files
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.sources import read_history
+from history_pipeline.storage import storage_of
 from history_pipeline.transforms import READ_COLUMNS, differing, entries, once
 from queue_core.errors import SchemaMissingError
 from sql import schema
@@ -67,7 +69,9 @@ class Snapshot:
         self._archive = archive
         self._closing = closing
         self._live_tables = () if database is None else database.fetch(schema.main_tables)
-        self._archived_tables = () if archive is None else tuple(archived_tables(spark, archive))
+        self._archived_tables = (
+            () if archive is None else tuple(archived_tables(storage_of(spark, archive)))
+        )
 
     def tables(self, wanted: Sequence[str] | None) -> list[str]:
         """The names of the main tables to be read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
@@ -15,6 +16,7 @@ from history_pipeline.reader import HistoryReader
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.stream import HistoryStreamReader
 from history_pipeline.writer import EventWriter
+from queue_core.model.states import States, several
 
 FORMAT = "stickybus"
 """The name in `spark.read.format`."""
@@ -57,6 +59,9 @@ def read_history(
     *,
     first_id: int | None = None,
     last_id: int | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    states: States | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
     """Return the rows of an entry table as a DataFrame.
@@ -68,12 +73,20 @@ def read_history(
             `last_error` are NULL.
         first_id: The lowest id to read, included. The default is the lowest of all.
         last_id: The highest id to read, included. The default is the highest of all.
+        since: Leave out rows that ended earlier: an aware date, of a history table only.
+        until: Leave out rows that ended then or later, likewise.
+        states: Leave out rows in other states. The default is all states.
         columns: The columns to read. The default is all.
     """
     options = {"url": make_url(url).render_as_string(hide_password=False), "table": table}
     for key, value in (("first_id", first_id), ("last_id", last_id)):
         if value is not None:
             options[key] = str(value)
+    for key, date in (("since", since), ("until", until)):
+        if date is not None:
+            options[key] = date.isoformat()
+    if states is not None:
+        options["states"] = ",".join(several(states))
     reader = spark.read.format(FORMAT).options(**options)
     if columns is not None:
         reader = reader.schema(StructType([HISTORY_SCHEMA[name] for name in columns]))

@@ -7,17 +7,21 @@ and only if nobody else has made one of that name.
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
-
-from pyspark.sql import SparkSession
 
 from history_pipeline.errors import ArchiveTargetError
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLDER, _FILE = 0o700, 0o600
+"""Modes of folders and files: payloads are nobody else's business."""
 _HIDDEN = ("_", ".")
 """First characters of names that Spark does not read.
 
@@ -25,8 +29,8 @@ They are markers, checksums, and files that are still being written.
 """
 
 
-class Storage(Protocol):
-    """One directory.
+class ReadableStorage(Protocol):
+    """One directory, to be read.
 
     Paths are relative to it, with slashes; `root` is its name as Spark takes it.
     """
@@ -36,23 +40,30 @@ class Storage(Protocol):
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted; none if there is no such folder."""
 
+    def read(self, path: str) -> bytes:
+        """The content of a file."""
+
+
+class Storage(ReadableStorage, Protocol):
+    """One directory, to be read and written."""
+
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of all files below a folder by path, hidden ones left out."""
 
     def make(self, folder: str) -> None:
-        """Make a folder, unless it is there."""
-
-    def read(self, path: str) -> bytes:
-        """The content of a file."""
+        """Make a folder for its owner alone, unless it is there."""
 
     def create(self, path: str, content: bytes) -> None:
-        """Make a file that appears whole or not at all.
+        """Make a file, for its owner alone, that appears whole or not at all.
 
         Raises FileExistsError if there is one already.
         """
 
     def settle(self, paths: Iterable[str]) -> None:
-        """Make files last through a power cut, where the storage does not do so by itself."""
+        """Make files that Spark has written private, and last through a power cut.
+
+        Their folders become private, too, from the run's own folder on.
+        """
 
     def remove(self, folder: str) -> None:
         """Remove a folder with all that is in it."""
@@ -101,7 +112,7 @@ class LocalStorage:
         """See `Storage`."""
         try:
             return sorted(path.name for path in (self._root / folder).iterdir())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -114,7 +125,7 @@ class LocalStorage:
 
     def make(self, folder: str) -> None:
         """See `Storage`."""
-        (self._root / folder).mkdir(parents=True, exist_ok=True)
+        _make(self._root / folder)
 
     def read(self, path: str) -> bytes:
         """See `Storage`."""
@@ -123,10 +134,10 @@ class LocalStorage:
     def create(self, path: str, content: bytes) -> None:
         """See `Storage`."""
         final = self._root / path
-        final.parent.mkdir(parents=True, exist_ok=True)
+        _make(final.parent)
         new = final.with_name(f".{final.name}.{uuid4().hex}")
         try:
-            with new.open("xb") as file:
+            with open(new, "xb", opener=_private) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -138,15 +149,19 @@ class LocalStorage:
 
     def settle(self, paths: Iterable[str]) -> None:
         """See `Storage`."""
-        files = {self._root / path for path in paths}
-        folders = {
-            folder
-            for file in files
-            for folder in (file.parents)
-            if self._root in (folder, *folder.parents)
-        }
-        for path in (*sorted(files), *sorted(folders, reverse=True)):
-            _sync(path)
+        given = set(paths)
+        files = {self._root / path for path in given}
+        folders = {folder for path in given for folder in _above(path)}
+        for file in files:
+            file.chmod(_FILE)
+            # Hadoop's own checksum. The manifest has a better one, and vouches for no other file.
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            _sync(file)
+        for folder in sorted(folders, reverse=True):
+            if "/" in folder:
+                (self._root / folder).chmod(_FOLDER)
+            _sync(self._root / folder)
+        _sync(self._root)
 
     def remove(self, folder: str) -> None:
         """See `Storage`."""
@@ -189,7 +204,9 @@ class HadoopStorage:
 
     def make(self, folder: str) -> None:
         """See `Storage`."""
-        self._system.mkdirs(self._at(folder))
+        for where in (self._path, self._at(folder)):
+            if not self._system.exists(where):
+                self._system.mkdirs(where, self._mode(_FOLDER))
 
     def read(self, path: str) -> bytes:
         """See `Storage`."""
@@ -206,7 +223,7 @@ class HadoopStorage:
         what `spark.sql.streaming.checkpointFileManagerClass` names for the storage.
         """
         where = self._at(path)
-        self._system.mkdirs(where.getParent())
+        self.make(posixpath.dirname(path))
         if self._system.exists(where):
             raise FileExistsError(path)
         managers = getattr(
@@ -218,6 +235,7 @@ class HadoopStorage:
         try:
             stream.write(bytearray(content))
             stream.close()
+            self._system.setPermission(where, self._mode(_FILE))
         except Exception as error:
             stream.cancel()
             if "FileAlreadyExists" in str(getattr(error, "java_exception", error)):
@@ -225,14 +243,40 @@ class HadoopStorage:
             raise
 
     def settle(self, paths: Iterable[str]) -> None:
-        """See `Storage`: what these file systems have closed, they keep."""
+        """See `Storage`: what these file systems have closed, they keep.
+
+        Object storage has no modes, and takes no notice.
+        """
+        files = set(paths)
+        folders = {folder for file in files for folder in _above(file) if "/" in folder}
+        for path, mode in (*((one, _FILE) for one in files), *((one, _FOLDER) for one in folders)):
+            self._system.setPermission(self._at(path), self._mode(mode))
 
     def remove(self, folder: str) -> None:
         """See `Storage`."""
         self._system.delete(self._at(folder), True)
 
+    def _mode(self, mode: int) -> Any:
+        return self._jvm.org.apache.hadoop.fs.permission.FsPermission(f"{mode:o}")
+
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, path) if path else self._path
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a file lies in, the innermost first."""
+    while path := posixpath.dirname(path):
+        yield path
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for its owner alone."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=_FOLDER, exist_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, _FILE)
 
 
 def _hidden(path: str) -> bool:

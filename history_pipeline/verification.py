@@ -1,31 +1,33 @@
-"""Verification of an archive: its files hold what their manifests say.
-
-A database tells which runs it has deleted.
-"""
+"""Verification of an archive without Spark: manifests by their sums, files by size and SHA-256."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import msgspec
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
 from history_pipeline.agreement import check_agreement
-from history_pipeline.archive import Archive
+from history_pipeline.archive_log import ArchiveLog
+from history_pipeline.arrow_storage import ArrowStorage
+from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import joined
 from history_pipeline.manifest import DataFile, Manifest, live_files
+from history_pipeline.storage import ReadableStorage
 from queue_core.opening import open_database
+
+_THREADS = 8
+"""Files that are read at once: object storage answers late."""
 
 
 @dataclass(frozen=True)
 class Verified:
     """The result of a verification.
 
-    `damaged`: paths of the files that are missing, unreadable, or hold other rows.
+    `damaged`: paths of the files that are missing, unreadable, or hold something else.
+    `without_sha256`: number of files whose size alone was compared, because their manifests are of
+    format 1, which names no SHA-256.
     """
 
     table: str
@@ -34,19 +36,20 @@ class Verified:
     files: int
     entries: int
     damaged: list[str]
+    without_sha256: int = 0
 
 
 def verify_archive(
-    spark: SparkSession,
     target: str,
     *,
     table: str = "bus_events",
     database: str | URL | SqlalchemyEngine | None = None,
 ) -> Verified:
-    """Compare every file of an archive with its fingerprint and its SHA-256; change nothing.
+    """Compare every file of an archive with the size and SHA-256 in its manifest; change nothing.
+
+    It needs neither Spark nor Java, only the extra `archive`.
 
     Args:
-        spark: A session, as `open_session` returns it.
         target: The directory of the archive.
         table: The main table whose history was archived.
         database: The database that was archived. Only it shows whether the newest manifests are
@@ -58,57 +61,71 @@ def verify_archive(
     Raises:
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or changed, or can't be read.
+        ArchiveTargetError: The directory can't be reached.
         StickybusError: The database can't be opened.
     """
-    archive = Archive(spark, target, table)
-    manifests = archive.open()
-    if database is not None:
-        opened = open_database(database, application_name="stickybus-verify")
-        try:
-            check_agreement(archive, manifests, opened)
-        finally:
-            opened.close()
+    storage = ArrowStorage(f"{target}/{table}")
+    manifests = manifests_of(ArchiveLog(storage, table), database)
     files = live_files(manifests)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        sound = list(threads.map(lambda file: _sound(storage, file), files))
     return Verified(
         table=table,
-        target=archive.where,
+        target=storage.root,
         manifests=len(manifests),
         files=len(files),
         entries=joined([file.fingerprint for file in files]).rows,
-        damaged=[path for manifest in manifests for path in _damaged(archive, manifest, files)],
+        damaged=[file.path for file, whole in zip(files, sound, strict=True) if not whole],
+        without_sha256=sum(file.sha256 is None for file in files),
     )
 
 
-def _damaged(archive: Archive, manifest: Manifest, live: list[DataFile]) -> list[str]:
-    """Return the damaged ones of the files that a manifest has added and none has replaced."""
-    files = [file for file in manifest.files if file in live]
-    sizes = archive.storage.sizes(f"data/{manifest.run}")
-    there = [file for file in files if file.path in sizes]
-    missing = [file.path for file in files if file.path not in sizes]
-    return missing + _differing(archive, there, sizes, manifest.hashed)
+def checksums(target: str, *, table: str = "bus_events") -> dict[str, str]:
+    """The SHA-256 of each manifest and file of an archive, by its path below the table's folder.
 
+    Those of files are what the manifests say; those of manifests, and of files whose manifests are
+    of format 1, are computed now.
 
-def _differing(
-    archive: Archive, files: list[DataFile], sizes: dict[str, int], columns: tuple[str, ...]
-) -> list[str]:
-    """Return the files that can't be read, or have changed.
+    Args:
+        target: The directory of the archive.
+        table: The main table whose history was archived.
 
-    The list is halved until each of them is known.
+    Returns:
+        The sums in hexadecimal, as `sha256sum` writes them.
+
+    Raises:
+        ArchiveNotFoundError: Nothing was archived there.
+        ArchiveDamagedError: A manifest is missing or changed, or can't be read.
+        ArchiveTargetError: The directory can't be reached.
     """
+    storage = ArrowStorage(f"{target}/{table}")
+    log = ArchiveLog(storage, table)
+    manifests = log.open()
+    return {manifest.path: log.digest(manifest.number) for manifest in manifests} | {
+        file.path: file.sha256 or storage.digest(file.path)[1] for file in live_files(manifests)
+    }
+
+
+def manifests_of(
+    log: ArchiveLog[ReadableStorage], database: str | URL | SqlalchemyEngine | None
+) -> list[Manifest]:
+    """All manifests, compared with a database's record of them if one is given.
+
+    Raises as `verify_archive`.
+    """
+    manifests = log.open()
+    if database is not None:
+        opened = open_database(database, application_name="stickybus-verify")
+        try:
+            check_agreement(log, manifests, opened)
+        finally:
+            opened.close()
+    return manifests
+
+
+def _sound(storage: ArrowStorage, file: DataFile) -> bool:
     try:
-        read = archive.found({file.path: sizes[file.path] for file in files}, columns)
-    except (PySparkException, Py4JError):
-        if len(files) == 1:
-            return [files[0].path]
-        half = len(files) // 2
-        halves = (files[:half], files[half:])
-        return [path for some in halves for path in _differing(archive, some, sizes, columns)]
-    found = {file.path: file for file in read}
-    return [file.path for file in files if not _same(file, found.get(file.path))]
-
-
-def _same(told: DataFile, found: DataFile | None) -> bool:
-    """Whether a file is what its manifest says; one of format 1 names no SHA-256."""
-    return found is not None and told == (
-        found if told.sha256 else msgspec.structs.replace(found, sha256=None)
-    )
+        size, digest = storage.digest(file.path)
+    except (ArchiveDamagedError, OSError):
+        return False
+    return size == file.size_bytes and file.sha256 in {None, digest}

@@ -33,9 +33,12 @@ class StoredKey(NamedTuple):
         equal = table.c[column] == self.number
         if self.text is None:
             return [equal]
-        # As it stands within a JSON object. Inside another header's text its quotes were escaped.
-        member = msgspec.json.encode({RESERVED + column: self.text}).decode()[1:-1]
-        return [equal, table.c.headers.contains(member, autoescape=True)]
+        return [equal, table.c.headers.contains(self.member(column), autoescape=True)]
+
+    def member(self, column: str) -> str:
+        """A key that is a text as it stands among the headers of a row, for `column`."""
+        # Inside another header's text its quotes were escaped.
+        return msgspec.json.encode({RESERVED + column: self.text}).decode()[1:-1]
 
     def stands_in(self, column: str, row: Mapping[str, Any]) -> bool:
         """Whether a row that was read has this key in `column`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -20,11 +20,17 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from history_pipeline.arrow import check_arrow
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from history_pipeline.verification import Verified
 
 Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
 
@@ -147,11 +153,23 @@ def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json =
 
 
 def verify(
-    *, folder: Folder, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+    *,
+    folder: Folder,
+    content: Annotated[
+        bool,
+        typer.Option("--content", help="Read every row, too. Needs Java and the extra `spark`."),
+    ] = False,
+    sums: Annotated[
+        bool,
+        typer.Option("--sums", help="Only write the SHA-256 of all files, for `sha256sum -c`."),
+    ] = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
-    """Read every file of an archive and compare it with its manifest.
+    """Compare every file of an archive with the size and SHA-256 in its manifest.
 
-    Exit code 1 if one is missing or differs.
+    Exit code 1 if one is missing or differs. Needs the extra `archive`.
 
     With the URL of the database that was archived, the newest manifests are known to be there as
     well.
@@ -159,27 +177,53 @@ def verify(
     Examples:
       stickybus history verify --in /var/archive --url postgresql://user@host/name
 
-      stickybus history verify --in /var/archive
+      stickybus history verify --in /var/archive --content
+
+      stickybus history verify --in /var/archive --sums > archive.sha256
     """
-    with steps(quiet=as_json):
-        from history_pipeline.job import job_session
+    check_arrow()
+    from history_pipeline.verification import checksums, verify_archive
 
-        with job_session("stickybus verify") as spark:
-            from history_pipeline.verification import verify_archive
-
-            done = verify_archive(spark, folder, table=table, database=url_of(url) if url else None)
+    if sums:
+        for path, sha256 in checksums(folder, table=table).items():
+            typer.echo(f"{sha256}  {path}")
+        return
+    database = url_of(url) if url else None
+    done = (
+        _verified_by_content(folder, table, database, quiet=as_json)
+        if content
+        else verify_archive(folder, table=table, database=database)
+    )
     if as_json:
         write_json(asdict(done))
     else:
         for path in done.damaged:
             errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
-        sound = (
-            "all as their manifests say" if not done.damaged else f"{len(done.damaged)} not sound"
-        )
         console().print(
-            f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {sound}",
+            f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {_verdict(done)}",
             markup=False,
             soft_wrap=True,
         )
     if done.damaged:
         raise typer.Exit(BAD_DATA)
+
+
+def _verified_by_content(folder: str, table: str, database: URL | None, *, quiet: bool) -> Verified:
+    with steps(quiet=quiet):
+        from history_pipeline.job import job_session
+
+        with job_session("stickybus verify") as spark:
+            from history_pipeline.content import verify_content
+
+            return verify_content(spark, folder, table=table, database=database)
+
+
+def _verdict(done: Verified) -> str:
+    if done.damaged:
+        return f"{len(done.damaged)} not sound"
+    if done.without_sha256:
+        return (
+            f"all as their manifests say, but {plural(done.without_sha256, 'file')} of an old format by size alone. "
+            "To read these: --content"
+        )
+    return "all as their manifests say"

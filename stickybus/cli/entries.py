@@ -146,13 +146,13 @@ def show(
 
 
 def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
-    from history_pipeline.job import job_session
+    from history_pipeline.arrow import check_arrow
 
-    with job_session("stickybus entries") as spark:
-        from history_pipeline.archive import archived_entry
+    check_arrow()
+    from history_pipeline.lookup import find_archived
 
-        row = archived_entry(spark, archive, record_id, table)
-    return [Entry(**{**row, "processing_state": State(row["processing_state"])})] if row else []
+    located = find_archived(archive, table=table, record_ids=[record_id], limit=1)
+    return [one.entry for one in located]
 
 
 @app.command()

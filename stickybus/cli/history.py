@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import msgspec
 import typer
 
 from queue_core.dividing import partition_history
 from queue_core.model.states import State
+from queue_core.queue_reads import HistoryFilters
 from queue_core.reading.forgetting import Forgotten
+from queue_core.reading.search import Located
 from sql.partitions import Period
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
@@ -88,6 +90,13 @@ def list_history(
     before: Annotated[
         str | None, typer.Option(help="Finished before, likewise.", show_default=False)
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            help="Directory of an archive, which is searched instead of the database.",
+            show_default=False,
+        ),
+    ] = None,
     limit: Limit = 50,
     payload: Payload = False,
     table: AnyTable = None,
@@ -96,28 +105,52 @@ def list_history(
 ) -> None:
     """List entries of all tables that have ended, newest first; with --table by id.
 
+    An archive is searched without database and Spark. That needs the extra `archive`.
+
     Examples:
       stickybus history list --dead-letters
 
       stickybus history list --state FAILED --since 1d
 
       stickybus history list --event push --key1 4711 --json
+
+      stickybus history list --archive /var/archive --key1 4711
     """
+    if archive is not None and dead_letters:
+        raise UsageError("--dead-letters needs the database: no archive says what was tried again")
     now = datetime.now(UTC)
-    with inspected(url) as inspector:
-        found = inspector.history(
-            table=table,
-            queue_name=queue,
-            event_name=event,
-            states=state,
-            finished_since=None if since is None else moment(since, now=now),
-            finished_before=None if before is None else moment(before, now=now),
-            dead_letters=dead_letters,
-            limit=limit,
-            **keys_of(key1, key2),
-        )
-    title = f"History of {table or 'all tables'}"
+    keys = keys_of(key1, key2)
+    filters = HistoryFilters(
+        states=state,
+        finished_since=None if since is None else moment(since, now=now),
+        finished_before=None if before is None else moment(before, now=now),
+        search_key1=keys["search_key1"],
+        search_key2=keys["search_key2"],
+    )
+    where = _Where(table=table, queue_name=queue, event_name=event, limit=limit)
+    if archive is not None:
+        found = _archived(archive, where, filters)
+    else:
+        with inspected(url) as inspector:
+            found = inspector.history(dead_letters=dead_letters, **where, **filters)
+    title = f"{'History' if archive is None else 'Archive'} of {table or 'all tables'}"
     write_entries(title, COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
+
+
+class _Where(TypedDict):
+    table: str | None
+    queue_name: str | None
+    event_name: str | None
+    limit: int
+
+
+def _archived(archive: str, where: _Where, filters: HistoryFilters) -> list[Located]:
+    from history_pipeline.arrow import check_arrow
+
+    check_arrow()
+    from history_pipeline.lookup import find_archived
+
+    return find_archived(archive, **where, **filters)
 
 
 @app.command()

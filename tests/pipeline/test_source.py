@@ -17,6 +17,7 @@ from history_pipeline.options import ReadOptions
 from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
 from history_pipeline.schema import HISTORY_SCHEMA, arrow_schema
 from history_pipeline.sources import read_history
+from queue_core.model.states import State
 from sql.tables import entry_tables
 from tests import requirements as needs
 from tests.pipeline.sample import START, ended, sample_history, write_rows
@@ -67,6 +68,27 @@ def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_ur
         if 12 <= row["record_id"] <= 15
     ]
     assert [(_utc(row[0]), *row[1:]) for row in found.sort("record_id").collect()] == expected
+
+
+def test_dates_and_states_are_chosen_by_any_database(history_url: URL) -> None:
+    sample = sample_history()
+    reader = _reader(history_url, since="2026-03-02T00:00:00Z")
+    [midnight] = [row for row in sample if row["record_id"] == 10]
+    edge = midnight["finished_date"].isoformat()
+    assert _ids(reader) == [row["record_id"] for row in sample if row["finished_date"] >= MIDNIGHT]
+    assert _ids(_reader(history_url, since=edge, first_id="9", last_id="11")) == [10, 11]
+    assert _ids(_reader(history_url, until=edge, first_id="9", last_id="11")) == [9]
+    assert _ids(_reader(history_url, states="FAILED, REMOVED", ids_per_partition="5")) == [
+        row["record_id"] for row in sample if row["processing_state"] in {"FAILED", "REMOVED"}
+    ]
+
+
+@needs.any_database
+def test_dates_and_states_are_arguments_too(spark: SparkSession, history_url: URL) -> None:
+    found = read_history(
+        spark, history_url, since=MIDNIGHT, until=MIDNIGHT + timedelta(days=1), states=State.FAILED
+    )
+    assert sorted(row.record_id for row in found.collect()) == [17, 18, 19, 27, 40]
 
 
 @needs.any_database
@@ -164,11 +186,24 @@ def test_an_id_that_stands_twice_in_history_is_read_twice(
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("first_id", "one"), ("ids_per_partition", "0"), ("last_id", "1.5"), ("url", "")],
+    [
+        ("first_id", "one"),
+        ("ids_per_partition", "0"),
+        ("last_id", "1.5"),
+        ("since", "2026-03-01"),
+        ("states", "FAILED,LOST"),
+        ("url", ""),
+    ],
 )
 def test_an_option_that_can_not_work_is_refused(key: str, value: str) -> None:
     with pytest.raises(SourceOptionError, match=key):
         ReadOptions.read({"url": "sqlite:///x.db"} | {key: value})
+
+
+def test_a_main_table_has_no_date_to_choose_by() -> None:
+    given = {"url": "sqlite:///x.db", "table": "bus_events", "until": "2026-03-01T00:00:00Z"}
+    with pytest.raises(SourceOptionError, match="no history table"):
+        ReadOptions.read(given)
 
 
 def test_the_password_is_not_shown() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from history_pipeline.fingerprint import Fingerprint, aggregates, row_hash
+from history_pipeline.fingerprint import Fingerprint
+from history_pipeline.row_hashes import aggregates, row_hash
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.storage import HadoopStorage, LocalStorage, Storage, storage_of
 
@@ -50,6 +51,7 @@ def test_files_are_listed_with_their_sizes_and_hidden_ones_are_not(storage: Stor
         storage.create(path, b"12345")
     storage.create("data/run/_SUCCESS", b"")
     storage.settle(["data/run/day=1/a.parquet"])
+    assert storage.names("data/run/day=1/a.parquet") in ([], ["a.parquet"])
 
     assert storage.sizes("data/run") == {
         "data/run/day=1/a.parquet": 5,
@@ -57,6 +59,32 @@ def test_files_are_listed_with_their_sizes_and_hidden_ones_are_not(storage: Stor
     }
     assert storage.sizes("data") == storage.sizes("data/run")
     assert storage.names("data") == ["run"]
+
+
+def test_files_and_folders_are_their_owners_alone(storage: Storage) -> None:
+    """Also those that Spark has made, with whatever mode it gave them."""
+    storage.make("manifests")
+    storage.create("manifests/1.json", b"1")
+    root = Path(storage.root.removeprefix("file:"))
+    data = root / "data/run/day=1/a.parquet"
+    data.parent.mkdir(parents=True)
+    data.write_bytes(b"1")
+    data.with_name(".a.parquet.crc").write_bytes(b"1")
+
+    storage.settle(["data/run/day=1/a.parquet"])
+
+    modes = {
+        path: root.joinpath(path).stat().st_mode & 0o777
+        for path in ("", "manifests", "manifests/1.json", "data/run", "data/run/day=1")
+    }
+    assert modes == {
+        "": 0o700,
+        "manifests": 0o700,
+        "manifests/1.json": 0o600,
+        "data/run": 0o700,
+        "data/run/day=1": 0o700,
+    }
+    assert data.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_not_there_is_empty_and_can_be_removed(storage: Storage) -> None:
