@@ -14,7 +14,8 @@ from benchmarks.floor import bare
 from benchmarks.measurement import Measurement, percentile
 from benchmarks.workload import Run, Sizes, Ticked, run_on
 from queue_core.metrics import Metrics
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig
+from queue_core.model.mode import Mode
 
 RATE = 1_000
 BATCH = 10
