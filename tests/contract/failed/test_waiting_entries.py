@@ -1,0 +1,149 @@
+"""All entries that wait, and match, are removed or get another date."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from queue_core.errors import InvalidPostError
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
+from queue_core.reading import bulk
+from stickybus import PersistentBus
+from stickybus.testing import drain
+from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.failed.shop import FAR
+from tests.contract.harness import BOUND_SECONDS, Recorder, eventually
+
+
+@pytest.fixture
+def holding(make_bus: MakeBus) -> Iterator[tuple[PersistentBus, int, list[int]]]:
+    """A bus with an entry that runs, and with others that wait."""
+    bus, began, may_end = make_bus(), threading.Event(), threading.Event()
+
+    def handle(_event: object) -> None:
+        began.set()
+        assert may_end.wait(BOUND_SECONDS)
+
+    bus.subscribe("Slow", handle)
+    bus.start()
+    running = bus.post({}, event_name="Slow")
+    assert began.wait(BOUND_SECONDS)
+    waiting = [
+        bus.post({}, event_name=name, delay=FAR, search_key1=key)
+        for name, key in (("Slow", 1), ("Slow", 2), ("Other", 2))
+    ]
+    yield bus, running, waiting
+    may_end.set()
+
+
+def test_clear_removes_what_waits_and_never_what_runs(
+    holding: tuple[PersistentBus, int, list[int]],
+) -> None:
+    bus, running, waiting = holding
+    assert bus.size() == 4
+    assert (bus.clear(dry_run=True).matched, bus.size()) == (3, 4)
+    done = bus.clear()
+    assert (done.matched, done.changed, done.errors) == (3, 3, ())
+    assert [entry.record_id for entry in bus.find()] == [running]
+    removed = bus.history(states=State.REMOVED)
+    assert [entry.record_id for entry in removed] == waiting
+
+
+def test_removals_take_a_filter_and_only_what_matches_it(
+    holding: tuple[PersistentBus, int, list[int]],
+) -> None:
+    bus, running, waiting = holding
+    with pytest.raises(InvalidPostError, match="clear"):
+        bus.remove_all()
+    assert bus.remove_all(event_name="Slow", search_key1=2).changed == 1
+    assert bus.remove_all(event_name="Slow", effective_before=datetime.now(UTC)).changed == 0
+    assert bus.remove_all(record_ids=[running, waiting[0]]).changed == 1
+    assert [entry.record_id for entry in bus.find()] == [running, waiting[2]]
+
+
+def test_what_matches_gets_another_date_and_runs_then(make_bus: MakeBus) -> None:
+    bus, ran = make_bus(poll_interval_seconds=600.0), list[object]()
+    bus.subscribe("Mail", ran.append)
+    bus.start()
+    ids = [bus.post({"n": n}, event_name="Mail", delay=FAR, search_key1=n % 2) for n in range(4)]
+    date = datetime.now(UTC) + 2 * FAR
+    done = bus.reschedule_all(at=date, search_key1=1)
+    assert (done.matched, done.changed) == (2, 2)
+    assert [entry.effective_date > date - FAR for entry in bus.find()] == [False, True] * 2
+    assert bus.reschedule_all(delay=0, record_ids=ids[:2]).changed == 2
+    eventually(lambda: len(ran) == 2, "the node has learnt of it")
+    for options in ({}, {"at": date, "delay": 1}):
+        with pytest.raises(InvalidPostError):
+            bus.reschedule_all(**options)  # type: ignore[arg-type]
+
+
+def test_an_entry_that_starts_meanwhile_is_skipped(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, find = make_bus(), bulk.Bulk.ids
+    bus.subscribe("Mail", lambda _event: None)
+    bus.post_many([Posting(event={}, event_name="Mail") for _ in range(3)])
+
+    def found(call: bulk.Bulk) -> list[int]:
+        ids = find(call)
+        drain(bus)
+        return ids
+
+    monkeypatch.setattr(bulk.Bulk, "ids", found)
+    done = bus.clear()
+    assert (done.matched, done.changed, done.skipped) == (3, 0, 3)
+    assert len(bus.history(states="PROCESSED")) == 3
+
+
+def test_an_entry_that_runs_by_its_turn_is_left(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, find, recorder = make_bus(), bulk.Bulk.ids, Recorder(hold=True)
+    bus.subscribe("Mail", recorder)
+    record_id = bus.post({}, event_name="Mail")
+
+    def found(call: bulk.Bulk) -> list[int]:
+        ids = find(call)
+        bus.start()
+        eventually(lambda: recorder.running, "it runs")
+        return ids
+
+    monkeypatch.setattr(bulk.Bulk, "ids", found)
+    done = bus.clear()
+    recorder.release()
+
+    assert (done.matched, done.changed, done.skipped) == (1, 0, 1)
+    [entry] = eventually(bus.history, "it has ended")
+    assert (entry.record_id, entry.processing_state) == (record_id, State.PROCESSED)
+
+
+def test_a_service_clears_one_queue_or_all(make_service: MakeService) -> None:
+    service = make_service()
+    one, other = (service.create_queue("shop", name, print) for name in ("one", "other"))
+    for queue in (one, one, other):
+        queue.schedule({}, delay=FAR)
+    assert (one.size(), other.size()) == (2, 1)
+    assert one.clear().changed == 2
+    assert (one.size(), other.size()) == (0, 1)
+    one.schedule({}, delay=FAR)
+    assert service.clear().changed == 2
+    assert (one.size(), other.size()) == (0, 0)
+
+
+def test_content_is_read_in_pages(make_bus: MakeBus, engine: Engine) -> None:
+    bus = make_bus()
+    ids = bus.post_many([Posting(event={}, event_name="Mail") for _ in range(5)])
+    pages, after = list[list[int]](), 0
+    while page := [one.record_id for one in bus.find(limit=2, after_id=after)]:
+        pages.append(page)
+        after = page[-1]
+    assert pages == [ids[:2], ids[2:4], ids[4:]]
+    with engine.begin() as connection:
+        assert bus.size(connection=connection) == 5
+    with pytest.raises(InvalidPostError):
+        bus.find(after_id="1")  # type: ignore[arg-type]

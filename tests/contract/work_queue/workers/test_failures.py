@@ -1,0 +1,135 @@
+"""Workers: what becomes of tasks whose handlers fail."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from queue_core.model.retry import GiveUp, RetryLater
+from queue_core.model.retry_policies import ImmediateRetries
+from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.workers.handlers import Start, raises, ran
+from work_queue.modification import Insert
+from work_queue.work_queue import WorkQueue
+from work_queue.workers.job import Job
+from work_queue.workers.requests import FailWorker, MoveTask, StopWorker
+from work_queue.workers.worker import Worker
+
+
+def test_scenario_44_a_failed_task_is_retried_by_the_policy(work: WorkQueue) -> None:
+    runs = list[int]()
+
+    def handle(job: Job) -> None:
+        runs.append(job.task.attempt)
+        raise ValueError("broken")
+
+    task = work.insert("a", 1)
+    Worker(work, handle, "a", retry=ImmediateRetries(2)).run(until_empty=True)
+    assert runs == [0, 1, 2]
+    [moved] = work.tasks("a/err")
+    assert (moved.id, moved.value, moved.attempt, moved.claims) == (task.id, 1, 3, 0)
+    assert moved.err.startswith("ValueError: broken")
+    assert moved.claimant == ""
+
+
+def test_scenario_44_a_retry_comes_when_its_handler_says(work: WorkQueue) -> None:
+    task = ran(work, RetryLater(60, "closed"), retry=ImmediateRetries(0))
+    assert (task.queue, task.attempt, task.claims, task.err) == ("a", 1, 0, "closed, in 60 s")
+    assert 58 < (task.at - task.modified).total_seconds() <= 60
+
+
+@pytest.mark.parametrize(("most", "queue"), [(3, "a"), (1, "a/err")])
+def test_scenario_44_attempts_have_a_limit(work: WorkQueue, most: int, queue: str) -> None:
+    assert ran(work, RetryLater(0), max_attempts=most).queue == queue
+
+
+@pytest.mark.parametrize(
+    ("given", "queue"), [(None, "a/err"), ("failed", "failed"), (lambda name: f"no-{name}", "no-a")]
+)
+def test_who_gives_up_lands_in_the_error_queue(work: WorkQueue, given: Any, queue: str) -> None:
+    task = ran(work, GiveUp("no\0such"), error_queue=given)
+    assert (task.queue, task.err, task.attempt) == (queue, "no\\0such", 1)
+
+
+def test_scenario_45_a_task_is_moved_with_the_reason(work: WorkQueue) -> None:
+    task = ran(work, MoveTask("b", "not ours"))
+    assert (task.queue, task.err, task.attempt, task.claims) == ("b", "not ours", 1, 0)
+
+
+def test_scenario_45_a_fatal_error_ends_the_worker_and_leaves_the_task(work: WorkQueue) -> None:
+    task = work.insert("a")
+    with pytest.raises(FailWorker, match="disk full"):
+        Worker(work, raises(FailWorker("disk full")), "a").run()
+    [left] = work.tasks("a")
+    assert (left.version, left.claims, left.attempt) == (task.version + 1, 1, 0)
+    assert left.at > work.time()
+
+
+def test_scenario_52_a_handler_stops_its_worker_and_gives_the_task_back(work: WorkQueue) -> None:
+    work.insert("b")
+    task = ran(work, StopWorker())
+    assert (task.claims, task.attempt, task.claimant) == (0, 0, "")
+    assert work.try_claim("a") is not None
+
+
+def test_scenario_50_a_task_that_was_claimed_too_often_is_moved(work: WorkQueue) -> None:
+    work.insert("a")
+    for _ in range(2):
+        task = work.claim("a", timeout_seconds=BOUND_SECONDS)
+        work.modify(task.release())
+    Worker(work, raises(AssertionError()), "a", max_claims=2).run(until_empty=True)
+    [moved] = work.tasks("a/err")
+    assert (moved.claims, moved.attempt) == (0, 1)
+    assert moved.err == "claimed 3 times, of which the last 2 led to no end"
+
+
+def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
+    config = work.insert("config")
+    work.modify(config.change())
+    work.insert("a")
+    Worker(work, lambda _: config.depend(), "a", retry=ImmediateRetries(1)).run(until_empty=True)
+    [moved] = work.tasks("a/err")
+    assert moved.attempt == 2
+    assert "DependencyError" in moved.err
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_scenario_51_a_run_that_takes_too_long_has_failed(
+    work: WorkQueue, most: int, start: Start
+) -> None:
+    given_up, tried = threading.Event(), list[int]()
+
+    def handle(job: Job) -> Insert | None:
+        tried.append(job.task.attempt)
+        if len(tried) == 2:
+            return None
+        assert job.wait(BOUND_SECONDS)
+        given_up.set()
+        return Insert(queue="b")
+
+    work.insert("a")
+    worker = Worker(work, handle, "a", retry=ImmediateRetries(most - 1), max_run_seconds=0.2)
+    start(worker, until_empty=True).result(BOUND_SECONDS)
+    assert given_up.wait(BOUND_SECONDS)
+    assert work.queues() == ({"a/err": 1} if most == 1 else {})
+    if most == 1:
+        assert "TimeoutError" in work.tasks("a/err")[0].err
+
+
+def test_scenario_51_a_coroutine_that_takes_too_long_is_cancelled(work: WorkQueue) -> None:
+    cancelled = list[bool]()
+
+    async def handle(_job: Job) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    work.insert("a")
+    Worker(work, handle, "a", retry=ImmediateRetries(0), max_run_seconds=0.2).run(until_empty=True)
+    assert cancelled == [True]
+    assert work.queues() == {"a/err": 1}

@@ -1,0 +1,157 @@
+"""Workers: leases of tasks and docs, while handlers run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from queue_core.model.retry_policies import ImmediateRetries
+from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.workers.handlers import SHORT, raises
+from work_queue.document import DocClaim
+from work_queue.faults import DependencyError
+from work_queue.modification import Action, Insert, InsertDoc, Renew
+from work_queue.modified import Modified
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+from work_queue.workers.job import Job
+from work_queue.workers.lease import Lease
+from work_queue.workers.worker import Worker
+
+# -- leases ---------------------------------------------------------------------------------------
+
+
+def test_scenario_46_task_and_docs_are_renewed_together(work: WorkQueue) -> None:
+    work.modify(InsertDoc(namespace="n", key="k", content=1))
+    work.insert("a")
+
+    def handle(job: Job) -> list[Action]:
+        eventually(lambda: work.tasks("a")[0].version >= 3, "two renewals")
+        assert work.tasks("a")[0].at == work.docs("n")[0].at
+        assert work.try_claim("a", claimant="other") is None
+        return [job.task.change(queue="b"), job.sets[0].docs[0].change(2)]
+
+    def docs(_task: Task) -> list[DocClaim]:
+        return [DocClaim("n", "k")]
+
+    worker = Worker(work, handle, "a", docs=docs, lease_seconds=SHORT, retry=ImmediateRetries(0))
+    worker.run(until_empty=True)
+    assert work.queues() == {"b": 1}
+    [doc] = work.docs("n")
+    assert (doc.content, doc.claimant) == (2, "")
+
+
+@pytest.mark.parametrize("ends", [Task.delete, lambda task: task.change(queue="taken")])
+def test_scenario_48_a_lost_lease_cancels_the_handler(
+    work: WorkQueue, ends: Callable[[Task], Action]
+) -> None:
+    seen = list[str]()
+
+    async def handle(job: Job) -> Insert | None:
+        if job.task.value == "other":
+            return None
+        await work.modify_async(ends(job.task), claimant=job.task.claimant)
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), BOUND_SECONDS)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        return Insert(queue="b")
+
+    work.insert("a", "first")
+    work.insert("a", "other", delay=0.01)
+    Worker(work, handle, "a", lease_seconds=SHORT).run(limit=2)
+    assert seen == ["cancelled"]
+    assert work.queues().keys() <= {"taken"}
+
+
+def test_scenario_48_a_function_is_told_that_its_lease_is_lost(work: WorkQueue) -> None:
+    seen = threading.Event()
+
+    def handle(job: Job) -> Insert:
+        work.modify(job.task.change(queue="taken"), claimant=job.task.claimant)
+        if job.wait(BOUND_SECONDS) and job.given_up:
+            seen.set()
+        return Insert(queue="b")
+
+    work.insert("a")
+    Worker(work, handle, "a", lease_seconds=SHORT).run(limit=1)
+    assert seen.wait(BOUND_SECONDS)
+    assert work.queues() == {"taken": 1}
+
+
+def test_a_task_that_was_taken_before_the_handler_returns_is_left_alone(work: WorkQueue) -> None:
+    def handle(job: Job) -> Insert:
+        work.modify(job.task.change(queue="taken"), claimant=job.task.claimant)
+        return Insert(queue="b")
+
+    work.insert("a")
+    Worker(work, handle, "a").run(limit=1)
+    assert work.queues() == {"taken": 1}
+    assert work.tasks("taken")[0].attempt == 0
+
+
+def test_a_renewal_that_is_faster_than_the_commit_loses_nothing(
+    make_work: MakeWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = make_work(claimant="me")
+    work.insert("a")
+    task = work.claim("a", timeout_seconds=BOUND_SECONDS)
+    lease, modify = Lease(work, task, 0.0), work.modify
+    renewed, refused = threading.Event(), threading.Event()
+
+    def told(*actions: Any, **options: Any) -> Modified:
+        try:
+            modified = modify(*actions, **options)
+        except DependencyError:
+            refused.set()
+            raise
+        if isinstance(actions[0], Renew):
+            renewed.set()
+            assert refused.wait(BOUND_SECONDS)
+        return modified
+
+    monkeypatch.setattr(work, "modify", told)
+    with ThreadPoolExecutor(2) as pool:
+        renewal = pool.submit(lease.renew)
+        assert renewed.wait(BOUND_SECONDS)
+        finishing = pool.submit(lease.finish, [Insert(queue="b")], None)
+        finishing.result(BOUND_SECONDS)
+        renewal.result(BOUND_SECONDS)
+    assert work.queues() == {"b": 1}
+
+
+# -- docs -----------------------------------------------------------------------------------------
+
+
+def test_doc_sets_are_claimed_for_the_handler_and_released(work: WorkQueue) -> None:
+    work.modify(InsertDoc(namespace="n", key="k", content=5))
+    work.insert("a")
+
+    def handle(job: Job) -> None:
+        assert [docs.key for docs in job.sets] == ["l", "k"]
+        assert job.sets[1].docs[0].content == 5
+        assert work.docs("n")[0].claimant == job.task.claimant
+
+    def docs(_task: Task) -> list[DocClaim]:
+        return [DocClaim("n", "l"), DocClaim("n", "k")]
+
+    Worker(work, handle, "a", docs=docs, retry=ImmediateRetries(0)).run(until_empty=True)
+    assert work.queues() == {}
+    assert len(work.claim_docs(DocClaim("n", "l"), DocClaim("n", "k"), claimant="other")) == 2
+
+
+def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue) -> None:
+    work.claim_docs(DocClaim("n", "k"), claimant="other")
+    work.insert("a")
+    worker = Worker(work, raises(AssertionError()), "a", docs=lambda _: [DocClaim("n", "k")])
+    worker.run(limit=1)
+    [task] = work.tasks("a")
+    assert (task.attempt, task.claims, task.err) == (0, 0, "")
+    assert 0.7 < (task.at - task.modified).total_seconds() <= 1

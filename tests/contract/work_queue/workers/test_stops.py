@@ -1,0 +1,214 @@
+"""Workers: how their runs begin and end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, create_engine, event, select
+
+from queue_core.errors import ConfigurationError, InvalidRequestError, LifecycleError
+from queue_core.model.retry_policies import Circuit, ImmediateRetries
+from tests import requirements as needs
+from tests.contract.conftest import Orders
+from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.workers.handlers import Start
+from work_queue.modification import Change, Insert
+from work_queue.work_queue import WorkQueue
+from work_queue.workers.job import Job
+from work_queue.workers.worker import Worker
+
+
+def test_scenario_52_a_waiting_worker_stops_at_once(work: WorkQueue, start: Start) -> None:
+    begun = threading.Event()
+    worker = Worker(work, lambda _: begun.set(), "a", "b", concurrency=3)
+    running = start(worker)
+    work.insert("b")
+    assert begun.wait(BOUND_SECONDS)
+    worker.stop()
+    running.result(BOUND_SECONDS)
+    work.insert("a")
+    worker.run()  # a worker that was stopped stays so
+    assert work.try_claim("a") is not None
+
+
+def test_a_stop_lets_running_handlers_finish(work: WorkQueue, start: Start) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def handle(_job: Job) -> Insert:
+        begun.set()
+        assert may_end.wait(BOUND_SECONDS)
+        return Insert(queue="b")
+
+    work.modify(Insert(queue="a"), Insert(queue="a"))
+    worker = Worker(work, handle, "a")
+    running = start(worker)
+    assert begun.wait(BOUND_SECONDS)
+    worker.stop(BOUND_SECONDS)
+    assert not running.done()
+    may_end.set()
+    running.result(BOUND_SECONDS)
+    assert work.queues() == {"a": 1, "b": 1}
+
+
+def test_a_stop_gives_back_what_does_not_end_in_time(work: WorkQueue, start: Start) -> None:
+    begun = threading.Event()
+
+    def handle(job: Job) -> Insert:
+        begun.set()
+        assert job.wait(BOUND_SECONDS)
+        return Insert(queue="b")
+
+    work.insert("a")
+    worker = Worker(work, handle, "a")
+    running = start(worker)
+    assert begun.wait(BOUND_SECONDS)
+    worker.stop(0.1)
+    running.result(BOUND_SECONDS)
+    [task] = work.tasks("a")
+    assert (task.claimant, task.attempt) == ("", 0)
+    assert work.try_claim("a") is not None
+    assert "b" not in work.queues()
+
+
+def test_a_handler_stops_its_worker_and_its_result_is_written(work: WorkQueue) -> None:
+    work.modify(Insert(queue="a"), Insert(queue="a"))
+
+    def handle(_job: Job) -> Insert:
+        worker.stop()
+        return Insert(queue="b")
+
+    worker = Worker(work, handle, "a")
+    worker.run()
+    assert work.queues() == {"a": 1, "b": 1}
+
+
+def test_a_run_has_a_limit(work: WorkQueue) -> None:
+    work.modify(*(Insert(queue="a") for _ in range(5)))
+    Worker(work, lambda _: None, "a", concurrency=3).run(limit=4)
+    assert work.queues() == {"a": 1}
+
+
+def test_handlers_run_beside_one_another(work: WorkQueue) -> None:
+    together = threading.Barrier(3, timeout=BOUND_SECONDS)
+    work.modify(*(Insert(queue="a") for _ in range(3)))
+
+    def handle(_job: Job) -> None:
+        together.wait()
+
+    Worker(work, handle, "a", concurrency=3, retry=ImmediateRetries(0)).run(until_empty=True)
+    assert work.queues() == {}
+
+
+def test_a_cancelled_worker_writes_nothing(work: WorkQueue) -> None:
+    work.insert("a")
+
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        async def handle(_job: Job) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        running = asyncio.ensure_future(Worker(work, handle, "a").run_async())
+        await asyncio.wait_for(begun.wait(), BOUND_SECONDS)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert running.cancelled()
+
+    asyncio.run(run())
+    [task] = work.tasks("a")
+    assert (task.version, task.attempt) == (1, 0)
+
+
+def test_a_worker_runs_once_at_a_time_and_not_on_a_closed_work_queue(
+    work: WorkQueue, start: Start
+) -> None:
+    begun = threading.Event()
+    work.insert("a")
+    worker = Worker(work, lambda _: begun.set(), "a")
+    running = start(worker)
+    assert begun.wait(BOUND_SECONDS)
+    with pytest.raises(LifecycleError, match="runs already"):
+        worker.run()
+    work.close()
+    with pytest.raises(LifecycleError, match="was closed"):
+        running.result(BOUND_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"handler": 5},
+        {"handler": lambda: None},
+        {"docs": 5},
+        {"retry": 5},
+        {"retry": Circuit()},
+        {"max_attempts": 0},
+        {"max_claims": True},
+        {"error_queue": 5},
+        {"max_run_seconds": 0},
+        {"concurrency": 0},
+        {"concurrency": None},
+        {"engine": 5},
+        {"grace_seconds": -1},
+    ],
+)
+def test_what_is_not_allowed(work: WorkQueue, options: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"handler": lambda _job: None, **options}
+    with pytest.raises(ConfigurationError, match=r"is not allowed\. Allowed"):
+        Worker(work, given.pop("handler"), "a", **given)
+
+
+def test_what_is_not_allowed_of_a_run(work: WorkQueue) -> None:
+    with pytest.raises(InvalidRequestError, match="no queue was named"):
+        Worker(work, lambda _: None)
+    with pytest.raises(InvalidRequestError, match="limit"):
+        Worker(work, lambda _: None, "a").run(limit=0)
+
+
+def test_a_coroutine_function_needs_an_asynchronous_engine(
+    work: WorkQueue, database_url: URL
+) -> None:
+    async def handle(job: Job) -> Change:
+        return job.task.change()
+
+    with pytest.raises(ConfigurationError, match="engine"):
+        Worker(work, handle, "a", engine=create_engine(database_url))
+
+
+@pytest.mark.database_only
+@needs.one_writer
+@pytest.mark.database_only
+@pytest.mark.parametrize("begins", [False, True], ids=["by the driver", "at once"])
+def test_a_handler_that_reads_before_it_writes_has_its_effect_once(
+    work: WorkQueue,
+    orders: Orders,
+    database_url: URL,
+    begins: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    """A commit of others between its read and its write fails a run whose snapshot is older."""
+    engine, runs = create_engine(database_url), list[int]()
+    if begins:
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+    def handle(job: Job) -> Insert:
+        seen = list(job.connection.scalars(select(orders.table.c.number)))
+        runs.append(len(seen))
+        if len(runs) == 1:
+            work.insert("others")
+        job.connection.execute(orders.add(41))
+        return Insert(queue="done", value=len(seen))
+
+    work.insert("a")
+    Worker(work, handle, "a", engine=engine, retry=ImmediateRetries(3)).run(until_empty=True)
+    engine.dispose()
+
+    assert orders.numbers() == [41]
+    assert [task.value for task in work.tasks("done")] == [0]
+    assert work.queues() == {"done": 1, "others": 1}
+    assert len(runs) == (2 if begins else 1)
