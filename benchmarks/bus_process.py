@@ -2,8 +2,8 @@
 
     python -m benchmarks.bus_process URL MODE TIMED
 
-It reads one word a line from standard input, and answers each with a line of JSON; it ends with its
-input.
+It reads a word a line from standard input, `threads` with a number, and answers each with a line of
+JSON; it ends with its input.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,23 @@ class Node:
     """A bus whose handler counts, and notes when it was called if `timed`."""
 
     def __init__(self, url: str, mode: str, *, timed: bool) -> None:
-        self._bus = PersistentBus(url, BusConfig(mode=mode), metrics_registry=CollectorRegistry())
-        self._bus.subscribe(Ticked, self._note if timed else self._count, name="benchmark")
+        self._url = url
+        self._mode = mode
+        self._timed = timed
         self._times: dict[int, float] = {}
+        self._bus = self._made(BusConfig(mode=mode))
         self.reset()
         self._sent = Counter[str]()
+
+    def _made(self, config: BusConfig) -> PersistentBus:
+        bus = PersistentBus(self._url, config, metrics_registry=CollectorRegistry())
+        bus.subscribe(Ticked, self._note if self._timed else self._count, name="benchmark")
+        return bus
+
+    def threads(self, count: str) -> None:
+        """Handle with so many threads from the next start on."""
+        self._bus.close()
+        self._bus = self._made(BusConfig(mode=self._mode, handler_threads=int(count)))
 
     def _count(self, _event: Ticked) -> None:
         self._handled = next(self._counted)
@@ -89,16 +102,18 @@ class Node:
 def main(url: str, mode: str, timed: str) -> None:
     """Answer until the input ends."""
     node = Node(url, mode, timed=timed == "timed")
-    commands = {
+    commands: dict[str, Callable[..., Any]] = {
         "listen": node.listen,
         "reset": node.reset,
         "start": node.start,
         "stop": node.stop,
+        "threads": node.threads,
         "times": node.times,
         "usage": node.usage,
     }
     for line in sys.stdin:
-        print(json.dumps(commands[line.strip()]()), flush=True)
+        command, *arguments = line.split()
+        print(json.dumps(commands[command](*arguments)), flush=True)
 
 
 if __name__ == "__main__":

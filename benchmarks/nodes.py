@@ -29,12 +29,14 @@ from benchmarks.workload import (
 from queue_core.model.config import BusConfig, Mode
 
 TABLE = BusConfig().table
-PROCESSES = (1, 2, 4)
+PROCESSES = (1, 2, 4, 8, 16)
+THREADS = 32
+"""Of all processes together, so that only their number differs."""
 SETTLE_SECONDS = 3.0
 """From an idle node's start to the first count: the start's own statements are over by then."""
 LOOK_SECONDS = 0.02
 """Between questions to a node while it works."""
-_ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class BusProcess:
@@ -51,7 +53,7 @@ class BusProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=_ROOT,
+            cwd=ROOT,
         )
 
     def tell(self, question: str) -> None:
@@ -113,7 +115,10 @@ def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict
 
 
 def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """One backlog that any node may run (mode POLLING), handled by 1, 2 and 4 processes."""
+    """One backlog that any node may run (mode POLLING), handled by 1 to 16 processes.
+
+    All of them together have as many threads.
+    """
     entries = sizes.entries(50_000)
     with target.fresh() as url, ExitStack() as running:
         connection = running.enter_context(bare(url))
@@ -130,7 +135,11 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         _ask_all(
             members, "reset"
         )  # none of them still starts while the first round's floor is measured
-        settings: dict[str, Any] = {"entries": entries, "mode": Mode.POLLING.value}
+        settings: dict[str, Any] = {
+            "entries": entries,
+            "mode": Mode.POLLING.value,
+            "threads": THREADS,
+        }
         rates = dict[str, list[float]]()
         floor = {FLOOR: partial(move_rate, target, entries)}
         for measurement in compared("nodes", target, sizes, {**floor, **works}, **settings):
@@ -145,6 +154,7 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 def _filled_rate(connection: Bare, members: Sequence[BusProcess], entries: int) -> float:
     fill(connection, entries)
+    _ask_all(members, f"threads {THREADS // len(members)}")
     return shared_rate(members, entries)
 
 

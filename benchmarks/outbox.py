@@ -48,13 +48,13 @@ ASYNC_DRIVERS = {
     "sqlite": ("aiosqlite",),
 }
 
-_metadata = MetaData()
+metadata = MetaData()
 _KEY = BigInteger().with_variant(Integer(), "sqlite")
-_orders = Table(
-    "orders", _metadata, Column("id", _KEY, primary_key=True), Column("customer", String(40))
+orders = Table(
+    "orders", metadata, Column("id", _KEY, primary_key=True), Column("customer", String(40))
 )
-_notes = Table("notes", _metadata, Column("id", _KEY, primary_key=True), Column("body", Text()))
-_BODY = "n" * ROW_BYTES
+notes = Table("notes", metadata, Column("id", _KEY, primary_key=True), Column("body", Text()))
+BODY = "n" * ROW_BYTES
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _run(target: Target, *, started: bool) -> Iterator[tuple[Run, URL]]:
     with run_on(target) as run:
         url = run.bus._engine.database.engine.url
         engine = create_engine(url)
-        _metadata.create_all(engine)
+        metadata.create_all(engine)
         engine.dispose()
         if started:
             run.start()
@@ -123,11 +123,11 @@ def _session(target: Target, entries: int, *, posts: bool, started: bool) -> _Co
 
         def transaction(number: int) -> None:
             with Session(engine) as session:
-                session.execute(insert(_orders), {"customer": "ann"})
+                session.execute(insert(orders), {"customer": "ann"})
                 if posts:
                     run.posted.append(run.bus.post(Ticked(number), connection=session))
                 else:
-                    session.execute(insert(_notes), {"body": _BODY})
+                    session.execute(insert(notes), {"body": BODY})
                 session.commit()
 
         for number in range(WARM_UP):
@@ -156,11 +156,11 @@ async def _transactions(
 ) -> _Cost:
     async def transaction(number: int) -> None:
         async with AsyncSession(engine) as session:
-            await session.execute(insert(_orders), {"customer": "ann"})
+            await session.execute(insert(orders), {"customer": "ann"})
             if posts:
                 run.posted.append(await run.bus.post_async(Ticked(number), connection=session))
             else:
-                await session.execute(insert(_notes), {"body": _BODY})
+                await session.execute(insert(notes), {"body": BODY})
             await session.commit()
 
     for number in range(WARM_UP):

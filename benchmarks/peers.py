@@ -56,6 +56,10 @@ PAYLOAD = Ticked(1)
 PAYLOAD_BYTES = msgspec.json.encode(PAYLOAD)
 PGQUEUER_BATCH = 100
 PROCRASTINATE_CONCURRENCY = 30
+AWA_WORKERS = 100
+AWA_CLAIMERS = 2
+"""Its documentation says to try 2 or 4."""
+AWA_CLAIM_BATCH = 512
 HUEY_WORKERS = 2
 REDIS_APPENDFSYNC = "always"
 LOOK_SECONDS = 0.01
@@ -106,6 +110,13 @@ class Peer:
     needs: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     """Servers that it starts for itself."""
+    distribution: str = ""
+    """The name under which it is installed, if that is not the package's."""
+
+    @property
+    def version(self) -> str:
+        """The version that is installed."""
+        return version(self.distribution or self.package)
 
     @property
     def installed(self) -> bool:
@@ -194,6 +205,48 @@ async def _procrastinate_rates(url: URL, entries: int) -> Rates:
     jobs = {row["status"]: row["jobs"] for row in found}
     ended = jobs.pop("succeeded", 0)
     _check("procrastinate", entries, handled=calls.count, ended=ended, waiting=sum(jobs.values()))
+    return Rates(posted, drained)
+
+
+def _awa(url: URL, entries: int) -> Rates:
+    return asyncio.run(_awa_rates(url, entries))
+
+
+async def _awa_rates(url: URL, entries: int) -> Rates:
+    import asyncpg
+    import awa
+
+    client = awa.AsyncClient(_plain(url))
+    await client.migrate()
+    await client.install_queue_storage()
+    jobs, calls, done = entries + POST_MANY, _Calls(), asyncio.Event()
+    batch = [PAYLOAD] * POST_MANY
+
+    @client.task(Ticked, queue="ticks")
+    async def tick(_job: awa.Job[Ticked]) -> None:
+        if calls.note() >= jobs:
+            done.set()
+
+    await client.enqueue_many_copy(batch, queue="ticks")
+    start = time.perf_counter()
+    for _ in range(0, entries, POST_MANY):
+        await client.enqueue_many_copy(batch, queue="ticks")
+    posted = entries / (time.perf_counter() - start)
+    settings = {"claimers": AWA_CLAIMERS, "claim_batch_size": AWA_CLAIM_BATCH}
+    await client.start([{"name": "ticks", "max_workers": AWA_WORKERS, **settings}])
+    await asyncio.wait_for(done.wait(), COMPLETION_SECONDS)
+    # Its own counts take seconds. A job has ended once a batch of receipts names it.
+    connection = await asyncpg.connect(_plain(url))
+    # The table tells nobody of a change.
+    receipts = "SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches"
+    deadline = time.monotonic() + COMPLETION_SECONDS
+    while (ended := await connection.fetchval(receipts)) < jobs and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_SECONDS)
+    drained = calls.rate(jobs)
+    await connection.close()
+    await client.shutdown()
+    await client.close()
+    _check("awa", entries, handled=calls.count, ended=ended, waiting=jobs - ended)
     return Rates(posted, drained)
 
 
@@ -309,6 +362,18 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
         ),
         Peer("procrastinate", _procrastinate, {"concurrency": PROCRASTINATE_CONCURRENCY}),
         Peer(
+            "awa",
+            _awa,
+            {
+                "post": "enqueue_many_copy",
+                "workers": AWA_WORKERS,
+                "claimers": AWA_CLAIMERS,
+                "claim_batch_size": AWA_CLAIM_BATCH,
+            },
+            needs=("asyncpg",),
+            distribution="awa-pg",
+        ),
+        Peer(
             "celery",
             _celery,
             {
@@ -358,7 +423,7 @@ def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         base = rates[f"{what}, {FLOOR}"]
         chosen: dict[str, Mapping[str, Any]] = {OURS: {}} | {
             peer.package: {
-                "version": version(peer.package),
+                "version": peer.version,
                 **peer.settings,
                 **seen[peer.package][-1].server,
             }

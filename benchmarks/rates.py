@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 from benchmarks.databases import Target
 from benchmarks.floor import CLAIM, bulk_rate, insert_rate, move_rate
+from benchmarks.growth import QueueDelivery
 from benchmarks.measurement import Measurement
 from benchmarks.workload import (
     FLOOR,
@@ -22,9 +24,11 @@ from benchmarks.workload import (
     compared,
     median_ratio,
     run_on,
+    verify_counts,
 )
 from queue_core.model.config import BusConfig
 
+QUEUES = (1, 4, 16, 64)
 GENEROUS = 10_000
 """A limit above all that a node holds."""
 
@@ -123,6 +127,31 @@ def limits(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         "drain of a limited queue": lambda: drain_rate(target, entries, concurrency=GENEROUS),
     }
     yield from compared("limits", target, sizes, works, entries=entries, concurrency=GENEROUS)
+
+
+def queues(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Handle a backlog of notifications that stand in 1, 4, 16 or 64 queues of one process.
+
+    The ratios are to one queue.
+    """
+    entries = sizes.entries(50_000, max(QUEUES))
+    works = {
+        FLOOR if count == 1 else f"drain of {count} queues": partial(
+            _queues_rate, target, entries, count
+        )
+        for count in QUEUES
+    }
+    yield from compared("queues", target, sizes, works, entries=entries)
+
+
+def _queues_rate(target: Target, entries: int, queues: int) -> float:
+    with target.fresh() as url:
+        delivery = QueueDelivery(url, queues)
+        with closing(delivery.face):
+            _, seconds = delivery.round(entries)
+        table = delivery.face._engine.config.table
+        verify_counts(url, table, waiting=0, ended=entries)
+    return 1 / seconds
 
 
 def through(target: Target, sizes: Sizes) -> Iterator[Measurement]:

@@ -18,8 +18,10 @@ from benchmarks.nodes import idle, memory, nodes
 from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
-from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
+from benchmarks.rates import claim_batch, drain, limits, post, post_many, queues, through
+from benchmarks.snapshot import snapshot
 from benchmarks.tasks import task_claims, tasks
+from benchmarks.web import web
 from benchmarks.workload import Sizes
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
@@ -28,9 +30,11 @@ SCENARIOS: dict[str, Scenario] = {
     "post": post,
     "post-many": post_many,
     "outbox": outbox,
+    "web": web,
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,
+    "queues": queues,
     "limits": limits,
     "limit-keys": limit_keys,
     "tasks": tasks,
@@ -44,6 +48,7 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": idle,
     "memory": memory,
     "growth": growth,
+    "snapshot": snapshot,
     "peers": peers,
     "spark-read": reading,
     "spark-archive": archiving,

@@ -47,6 +47,8 @@ class Certificates:
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
             )
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), critical=False)
+            # From Python 3.13 on, an authority has to say what its key is for.
+            .add_extension(_usage(signs_certificates=is_authority), critical=True)
             .sign(self._key, hashes.SHA256())
         )
         paths = self._folder / f"{name}.pem", self._folder / f"{name}.key"
@@ -59,3 +61,17 @@ class Certificates:
             )
         )
         return paths
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,106 @@
+"""Traffic at a steady rate while another session holds a snapshot for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+
+from prometheus_client import CollectorRegistry
+
+from benchmarks.databases import Target
+from benchmarks.floor import bare
+from benchmarks.measurement import Measurement, percentile
+from benchmarks.workload import Run, Sizes, Ticked, run_on
+from queue_core.metrics import Metrics
+from queue_core.model.config import BusConfig, Mode
+
+RATE = 1_000
+BATCH = 10
+"""Entries of one `post_many`."""
+SHARE = 0.1
+"""Of the time under the snapshot: the first tenth is compared with the last, and with before."""
+
+
+class _Moves(Metrics):
+    """Metrics that also keep how long each claim and each finish took, in seconds.
+
+    On SQLite claims go along with finishes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("benchmark", CollectorRegistry())
+        self.seconds = list[float]()
+
+    def took(self, name: str, seconds: float) -> None:
+        """See `Metrics`."""
+        if name in {"claim", "finish"}:
+            self.seconds.append(seconds)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Some time of the traffic: entries handled a second, and what slow moves took."""
+
+    rate: float
+    move_p99_ms: float
+
+
+class _Traffic:
+    """Posts at the rate, in one go from the first window to the last."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._handled = 0
+        self._moves = run.bus._engine.lifecycle.claimer.metrics = _Moves()
+        run.bus._engine.lifecycle.finisher.metrics = self._moves
+
+    def handle(self, event: Ticked) -> None:
+        """The handler."""
+        self._handled += 1
+        self._run.handle(event)
+
+    def window(self, seconds: float) -> _Window:
+        """Post for `seconds`, each batch at its planned time however late the ones before were."""
+        run, begin, before = self._run, time.perf_counter(), self._handled
+        self._moves.seconds = []
+        for number in range(round(seconds * RATE / BATCH)):
+            if (left := begin + number * BATCH / RATE - time.perf_counter()) > 0:
+                time.sleep(left)
+            run.posted += run.bus.post_many([Ticked(number)] * BATCH)
+        rate = (self._handled - before) / (time.perf_counter() - begin)
+        return _Window(rate, percentile(self._moves.seconds, 0.99) * 1e3)
+
+
+def snapshot(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Post and handle 1,000 entries a second, without and with a snapshot that a session holds.
+
+    Its full size is 30 minutes under the snapshot. Any node may run the entries, so all are
+    claimed.
+    """
+    seconds = sizes.seconds(1_800, 5)
+    part = seconds * SHARE
+    with run_on(target, BusConfig(mode=Mode.POLLING)) as run:
+        traffic = _Traffic(run)
+        run.start(traffic.handle)
+        traffic.window(part)  # warm
+        before = traffic.window(part)
+        with bare(run.bus._engine.database.url) as other:
+            other.hold_snapshot()
+            first = traffic.window(part)
+            traffic.window(seconds - 2 * part)
+            last = traffic.window(part)
+        run.wait()
+        run.verify()
+    settings = {"seconds": round(seconds), "rate": RATE, "mode": Mode.POLLING.value}
+    windows = (("before it", before), ("at its begin", first), ("at its end", last))
+    for metric, unit, of in (
+        ("handled", "entries/s", attrgetter("rate")),
+        ("claim or finish, p99", "ms", attrgetter("move_p99_ms")),
+    ):
+        values = [of(window) for _, window in windows]
+        for (when, _), value in zip(windows, values, strict=True):
+            yield Measurement("snapshot", target.name, f"{metric}, {when}", value, unit, settings)
+        ratio = values[-1] / values[0]
+        yield Measurement("snapshot", target.name, f"{metric}, end to before", ratio, "x", settings)
