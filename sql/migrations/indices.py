@@ -36,11 +36,16 @@ def create(name: str, table: str, columns: Sequence[str], **options: Any) -> Non
 
 
 def replace(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
-    """Make an index anew under its name; until then statements have the old one."""
+    """Make an index anew under its name, with a condition; until then statements have the old one.
+
+    A killed upgrade may have done so.
+    """
     if not _beside_traffic():
         if not may_be_there() or _exists(name, table):
             op.drop_index(name, table)
         op.create_index(name, table, columns, **options)
+        return
+    if _has_condition(name, table):
         return
     create(f"{name}_new", table, columns, **options)
     op.drop_index(name, table)
@@ -56,6 +61,13 @@ def _partitions(table: str) -> list[str]:
 
 def _exists(name: str, table: str) -> bool:
     return inspect(op.get_bind()).has_index(table, name)
+
+
+def _has_condition(name: str, table: str) -> bool:
+    return any(
+        index["name"] == name and "postgresql_where" in index.get("dialect_options", {})
+        for index in inspect(op.get_bind()).get_indexes(table)
+    )
 
 
 def _beside_traffic() -> bool:

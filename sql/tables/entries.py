@@ -102,6 +102,13 @@ The migration sets the same.
 """
 
 
+CLAIMED_ROWS = {**CHANGED_ROWS, "fillfactor": 50}
+"""The same for entries: half of each page is room for what their claims make of them.
+
+A version of a row that stays on its page is logged without what it shares with the last one.
+"""
+
+
 STORAGE = "postgresql_storage"
 """Key of a table's `info`: the text between the brackets of ALTER TABLE … SET (…)."""
 
@@ -151,7 +158,7 @@ def define_entries(main_name: str, metadata: MetaData, *, schema: str | None = N
         sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
         **OPTIONS,
     )
-    store(main, **CHANGED_ROWS)
+    store(main, **CLAIMED_ROWS)
     main.append_constraint(
         CheckConstraint(
             readable_or_now(*(column for column in main.c if column.name in _READ)),
@@ -189,7 +196,20 @@ def define_entries(main_name: str, metadata: MetaData, *, schema: str | None = N
         **OPTIONS,
     )
     store(history, autovacuum_vacuum_insert_scale_factor=0.1)
-    Index(f"{history_name}_keys", history.c.search_key2, history.c.search_key1)
-    Index(f"{history_name}_origin", history.c.origin_id)
+    # Most entries have neither a key nor an origin, and so no line in these.
+    keyed, followed = history.c.search_key2.is_not(None), history.c.origin_id.is_not(None)
+    Index(
+        f"{history_name}_keys",
+        history.c.search_key2,
+        history.c.search_key1,
+        postgresql_where=keyed,
+        sqlite_where=keyed,
+    )
+    Index(
+        f"{history_name}_origin",
+        history.c.origin_id,
+        postgresql_where=followed,
+        sqlite_where=followed,
+    )
     Index(f"{history_name}_finished", history.c.finished_date, postgresql_using="brin")
     return EntryTables(main, history)

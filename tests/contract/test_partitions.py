@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy
 from alembic.config import Config
 from alembic.operations import Operations
 from alembic.runtime.environment import EnvironmentContext
@@ -310,6 +313,42 @@ def test_a_migration_makes_an_index_of_a_divided_history(
     bus: PersistentBus, engine: Engine
 ) -> None:
     found = partition_history(engine.url, by="year")
+    with _upgrading(engine):
+        indices.create(f"{HISTORY}_state", HISTORY, ["processing_state"])
+
+    keys = doctor_of("postgresql").keys
+    with engine.connect() as connection:
+        there = keys(connection, [HISTORY, *(one.name for one in found)])
+    assert there[HISTORY].indices[f"{HISTORY}_state"] == ["processing_state"]
+    assert all(["processing_state"] in one.indices.values() for one in there.values())
+
+
+@needs.postgresql
+def test_a_migration_replaces_an_index_of_a_divided_history_once(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    found = partition_history(engine.url, by="year")
+    failed = text("processing_state = 'FAILED'")
+    name, columns = f"{HISTORY}_state", ["processing_state"]
+    with _upgrading(engine):
+        indices.create(name, HISTORY, columns)
+
+    for _ in range(2):  # as if the first upgrade was killed before it entered its version
+        with _upgrading(engine):
+            indices.replace(name, HISTORY, columns, postgresql_where=failed)
+
+    for table in (HISTORY, *(one.name for one in found)):
+        [made] = [
+            index
+            for index in sqlalchemy.inspect(engine).get_indexes(table)
+            if index["column_names"] == columns
+        ]
+        assert "FAILED" in made["dialect_options"]["postgresql_where"]
+
+
+@contextmanager
+def _upgrading(engine: Engine) -> Iterator[None]:
+    """What a migration does in the block is done beside traffic."""
     config = Config()
     config.set_main_option("script_location", "sql:migrations")
     config.attributes.update(in_use=True)
@@ -320,10 +359,4 @@ def test_a_migration_makes_an_index_of_a_divided_history(
         environment.configure(connection=connection, transaction_per_migration=True)
         context = environment.get_context()
         with context.begin_transaction(_per_migration=True), Operations.context(context):
-            indices.create(f"{HISTORY}_state", HISTORY, ["processing_state"])
-
-    keys = doctor_of("postgresql").keys
-    with engine.connect() as connection:
-        there = keys(connection, [HISTORY, *(one.name for one in found)])
-    assert there[HISTORY].indices[f"{HISTORY}_state"] == ["processing_state"]
-    assert all(["processing_state"] in one.indices.values() for one in there.values())
+            yield
