@@ -1,9 +1,9 @@
 """Hooks of the documentation's site (`mkdocs.yml`) for pages and links outside `docs`.
 
 The links of all documents are written for the code host, where they lead from file to file. The
-site holds `docs` and the files in `PAGES`. A link to any other file is shown as its text and the
-file's path. A link to a folder of `docs` is shown as its text, for the site's navigation lists what
-the folder holds.
+site holds `docs`, the files in `PAGES`, and pictures of the benchmarks. A link to any other file is
+shown as its text and the file's path. A link to a folder of `docs` is shown as its text, for the
+site's navigation lists what the folder holds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+PICTURES = "benchmarks/results"
 _SOURCES = {page: source for source, page in PAGES.items()}
 # The code host draws state diagrams. The program that would draw them here comes from another host.
 _DIAGRAM = re.compile(
@@ -38,9 +39,12 @@ _CODE_OR_LINK = re.compile(
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not in `docs`."""
+    """Add the pages that are not in `docs`, and the pictures."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    for picture in sorted((ROOT / PICTURES).glob("*-full-*.png")):
+        site_path = f"{PICTURES}/{picture.name}"
+        files.append(File.generated(config, site_path, abs_src_path=str(picture)))
     return files
 
 
@@ -66,7 +70,7 @@ def translated(markdown: str, page: str) -> str:
         named = normpath(join(folder, path))
         if not (ROOT / named).exists():
             return match[0]
-        if not (named in PAGES or named.startswith("docs/")):
+        if not (named in PAGES or named.startswith("docs/") or _is_picture(named)):
             return _as_text(match["text"], named)
         if (ROOT / named).is_dir():
             return match["text"]
@@ -74,6 +78,10 @@ def translated(markdown: str, page: str) -> str:
         return f"[{match['text']}]({relpath(site_path, dirname(page))}{hash_mark}{anchor})"
 
     return _CODE_OR_LINK.sub(link, _MARK.sub(r"\1", _DIAGRAM.sub(_as_table, markdown)))
+
+
+def _is_picture(path: str) -> bool:
+    return path.startswith(PICTURES) and path.endswith(".png")
 
 
 def _as_table(diagram: re.Match[str]) -> str:
