@@ -6,7 +6,7 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum, auto
 from pathlib import Path
 from types import CodeType, FrameType
@@ -59,7 +59,7 @@ class Interrupt:
         before = sys.gettrace()
         sys.settrace(self._enter)
         try:
-            return call()
+            return next(_apart(call))
         finally:
             sys.settrace(before)
 
@@ -87,6 +87,15 @@ class Interrupt:
             )
             raise InterruptedHereError
         return self._pass
+
+
+def _apart(call: Callable[[], Any]) -> Iterator[Any]:
+    """Run `call` in a generator, which has a stack of handled exceptions of its own.
+
+    An exception that cuts off a handler may leave the one that it handled on that stack. On the
+    thread's own it would stay, with its traceback, and be the context of all later exceptions.
+    """
+    yield call()
 
 
 def was_interrupted(error: BaseException) -> bool:

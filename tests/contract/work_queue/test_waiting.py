@@ -218,7 +218,8 @@ def test_scenario_88_a_cancelled_claim_leaves_its_task_to_others(work: WorkQueue
 
     asyncio.run(run())
     [task] = work.tasks("a")
-    assert (task.version, task.claims) == (0, 0)
+    assert task.claims == 0  # a look that was under way may have taken it, and given it back
+    assert work.try_claim("a") is not None
 
 
 def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
