@@ -336,6 +336,7 @@ def see_what_changes(connection: Connection) -> None:
 
     MariaDB refuses that with error 1020, from 11.6 on unless it is told otherwise.
     """
-    if connection.dialect.name == "mariadb":
+    # The name of the dialect is the URL's.
+    if getattr(connection.dialect, "is_mariadb", False):
         connection.exec_driver_sql("SET SESSION innodb_snapshot_isolation = OFF")
         connection.commit()

@@ -81,7 +81,8 @@ async def test_scenario_88_a_wait_that_ends_takes_nothing(
         await waiting
     task = await inserted(other)
     claim = await other.claim("a", timeout_s=5)
-    assert (claim.id, claim.claims, claim.version) == (task.id, 1, 1)
+    # Its version is higher if a look that was under way has given it back.
+    assert (claim.id, claim.claims) == (task.id, 1)
 
 
 # -- errors ---------------------------------------------------------------------------------------

@@ -101,9 +101,7 @@ def test_scenario_88_who_vanishes_while_waiting_gets_nothing(service: Running) -
     vanishing(service, "a").close()
     eventually(lambda: not service.waiting)
     service.modify(inserts=[{"queue": "a"}])
-    task = service.claim("a")
-    assert task is not None
-    assert task["claims"] == 1
+    eventually(lambda: claims(service) == [0])
 
 
 def test_scenario_88_who_is_reset_while_waiting_gets_nothing(service: Running) -> None:
@@ -113,8 +111,12 @@ def test_scenario_88_who_is_reset_while_waiting_gets_nothing(service: Running) -
     caller.close()
     eventually(lambda: not service.waiting)
     service.modify(inserts=[{"queue": "a"}])
-    [task] = service.answer("/tasks", queue="a")["tasks"]
-    assert task["claims"] == 0
+    eventually(lambda: claims(service) == [0])
+
+
+def claims(service: Running) -> list[int]:
+    """How often each task was claimed: a look that was under way may give one back."""
+    return [task["claims"] for task in service.answer("/tasks", queue="a")["tasks"]]
 
 
 def slow_takes(service: Running, monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
