@@ -399,6 +399,7 @@ class BareSQLite(Bare):
 _DRIVERS: Mapping[str, type[Bare]] = {
     "postgresql": BarePostgreSQL,
     "mysql": BareMySQL,
+    "mariadb": BareMySQL,
     "sqlite": BareSQLite,
 }
 

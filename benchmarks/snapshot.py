@@ -97,7 +97,7 @@ def snapshot(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     settings = {"seconds": round(seconds), "rate": RATE, "mode": Mode.POLLING.value}
     windows = (("before it", before), ("at its begin", first), ("at its end", last))
     for metric, unit, of in (
-        ("handled", "entries/s", attrgetter("rate")),
+        ("handled", "1/s", attrgetter("rate")),
         ("claim or finish, p99", "ms", attrgetter("move_p99_ms")),
     ):
         values = [of(window) for _, window in windows]
