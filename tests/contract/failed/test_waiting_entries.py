@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -17,28 +15,7 @@ from stickybus import PersistentBus
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.failed.shop import FAR
-from tests.contract.harness import BOUND_SECONDS, Recorder, eventually
-
-
-@pytest.fixture
-def holding(make_bus: MakeBus) -> Iterator[tuple[PersistentBus, int, list[int]]]:
-    """A bus with an entry that runs, and with others that wait."""
-    bus, began, may_end = make_bus(), threading.Event(), threading.Event()
-
-    def handle(_event: object) -> None:
-        began.set()
-        assert may_end.wait(BOUND_SECONDS)
-
-    bus.subscribe("Slow", handle)
-    bus.start()
-    running = bus.post({}, event_name="Slow")
-    assert began.wait(BOUND_SECONDS)
-    waiting = [
-        bus.post({}, event_name=name, delay=FAR, search_key1=key)
-        for name, key in (("Slow", 1), ("Slow", 2), ("Other", 2))
-    ]
-    yield bus, running, waiting
-    may_end.set()
+from tests.contract.harness import Recorder, eventually
 
 
 def test_clear_removes_what_waits_and_never_what_runs(
