@@ -23,6 +23,8 @@ from devtools.programs import ServerError
 QUICK = Sizes(scale=0.025, rounds=2)
 FULL = Sizes(scale=1.0, rounds=6)
 """Even: the second in a round may pay for the first, and each is second as often."""
+NAMED = 5
+"""Scenarios that the names of a run's files hold: of more, only the number."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -70,7 +72,10 @@ def main(
     if output is None and not names and not database:
         output = RESULTS
     kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
-    stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *(names or ()), *(database or ())])
+    chosen = names or []
+    if len(chosen) > NAMED:
+        chosen = [f"{len(chosen)}-scenarios"]
+    stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *chosen, *(database or ())])
     files = [json] if json is not None else []
     tables = list[Path]()
     if output is not None:

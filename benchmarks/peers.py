@@ -282,7 +282,7 @@ async def _awa_rates(url: URL, entries: int) -> Rates:
     await connection.close()
     await client.shutdown()
     await client.close()
-    _check("awa", entries, handled=calls.count, ended=ended, waiting=jobs - ended)
+    _check("awa", jobs, handled=calls.count, ended=ended, waiting=jobs - ended)
     return Rates(posted, drained)
 
 
