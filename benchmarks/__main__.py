@@ -71,11 +71,7 @@ def main(
     sizes = Sizes(scale=scale or base.scale, rounds=rounds or base.rounds)
     if output is None and not names and not database:
         output = RESULTS
-    kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
-    chosen = names or []
-    if len(chosen) > NAMED:
-        chosen = [f"{len(chosen)}-scenarios"]
-    stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *chosen, *(database or ())])
+    stem = _stem(names or [], database or [], sizes)
     files = [json] if json is not None else []
     tables = list[Path]()
     if output is not None:
@@ -105,6 +101,13 @@ def main(
         report.draw(measurements, output, stem)
     if failed:
         raise typer.Exit(1)
+
+
+def _stem(names: list[str], databases: list[str], sizes: Sizes) -> str:
+    """Return how the names of a run's files begin."""
+    kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
+    chosen = names if len(names) <= NAMED else [f"{len(names)}-scenarios"]
+    return "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *chosen, *databases])
 
 
 def _page(
