@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from queue_core.reading import history as history_module
+from queue_core.reading import truncation
 from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, PersistentBus, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
@@ -79,7 +79,7 @@ def test_only_rows_of_the_states_given_are_deleted(cluster: Cluster) -> None:
 def test_partial_deletion_goes_in_batches_and_tells_its_progress(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_module, "DELETE_BATCH", 2)
+    monkeypatch.setattr(truncation, "DELETE_BATCH", 2)
     peer = minutes_of_history(cluster)
     progress = list[tuple[int, int]]()
 
