@@ -652,7 +652,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.storage.store, "entry_tables", _tables),
             (queue_core.cluster.node, "host_identity", _identity),
             (queue_core.cluster.node, "is_dead_neighbour", simulation.is_dead),
-            (queue_core.cluster.process_nodes, "_nodes", {}),
+            (queue_core.cluster.process_nodes, "here", {}),
             (queue_core.cluster.process_nodes, "_former", defaultdict(list)),
             (queue_core.running.runner, "threading", threads),
             (queue_core.posting.posted_hand_over, "FROM_MEMORY", FROM_MEMORY),
