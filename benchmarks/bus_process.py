@@ -43,7 +43,7 @@ class Node:
         return bus
 
     def threads(self, count: str) -> None:
-        """Handle with so many threads from the next start on."""
+        """Use `count` handler threads from the next start on."""
         self._bus.close()
         self._bus = self._made(BusConfig(mode=self._mode, handler_threads=int(count)))
 

@@ -8,14 +8,10 @@ from queue_core.model.node_config import NodeConfig
 from queue_core.model.retry import RetryPolicy
 
 
-class TomlQueueSettings(TypedDict, total=False):
-    """Keys of every queue, without `table`, which names a table of the file; None: not set."""
+class ChangeableSettings(TypedDict, total=False):
+    """Keys that a bus or service may change between a stop and a start; None: as it is."""
 
-    node_name: str | None
-    node: NodeConfig | None
-    mode: Mode | ModeName | None
     handler_threads: int | None
-    queue_capacity: int | None
     max_entries_claimed: int | None
     poll_interval_seconds: float | None
     max_failure_retries: int | None
@@ -26,6 +22,15 @@ class TomlQueueSettings(TypedDict, total=False):
     max_payload_bytes: int | None
     max_execution_seconds: float | None
     unknown_retention_days: float | None
+
+
+class TomlQueueSettings(ChangeableSettings, total=False):
+    """Keys of every queue, without `table`, which names a table of the file; None: not set."""
+
+    node_name: str | None
+    node: NodeConfig | None
+    mode: Mode | ModeName | None
+    queue_capacity: int | None
     application_name: str | None
     auto_migrate: bool | None
 
@@ -46,19 +51,3 @@ class BusSettings(QueueSettings, total=False):
     """Keys of a bus; None: not set."""
 
     name: str | None
-
-
-class ChangeableSettings(TypedDict, total=False):
-    """Keys that a bus or service may change between a stop and a start; None: as it is."""
-
-    handler_threads: int | None
-    max_entries_claimed: int | None
-    poll_interval_seconds: float | None
-    max_failure_retries: int | None
-    retry: RetryPolicy | Mapping[str, object] | None
-    claim_seconds: float | None
-    max_redispatches: int | None
-    shutdown_timeout_seconds: float | None
-    max_payload_bytes: int | None
-    max_execution_seconds: float | None
-    unknown_retention_days: float | None

@@ -30,7 +30,7 @@ def name(length: int) -> String:
 
 
 class Utf8(TypeDecorator[str]):
-    """A text of up to so many bytes in UTF-8, compared byte by byte.
+    """A text with a limit of bytes in UTF-8. It is compared byte by byte.
 
     It may be longer than a `name` in an index of MySQL, which reserves four bytes for each
     character of a text.

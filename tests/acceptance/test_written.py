@@ -23,7 +23,7 @@ BYTES: Mapping[str, Mapping[str, float]] = {
 How many outcomes share a commit varies, and so does what the purge of InnoDB writes.
 """
 COUNTS: Mapping[str, Mapping[str, float]] = {
-    # PostgreSQL's hint is a commit of its own.
+    # PostgreSQL commits the hint to other nodes by itself.
     POSTS: {COMMITS: 2.01, STATEMENTS: 1.01, NEW: 1.01, DEAD: 0.01},
     BULK: {COMMITS: 0.03, STATEMENTS: 0.03, NEW: 1.01, DEAD: 0.01},
     DRAIN: {COMMITS: 0.08, STATEMENTS: 0.2, NEW: 2.02, DEAD: 2.02},

@@ -90,10 +90,11 @@ class Interrupt:
 
 
 def _apart(call: Callable[[], Any]) -> Iterator[Any]:
-    """Run `call` in a generator, which has a stack of handled exceptions of its own.
+    """Run `call` in a generator.
 
-    An exception that cuts off a handler may leave the one that it handled on that stack. On the
-    thread's own it would stay, with its traceback, and be the context of all later exceptions.
+    Python keeps the handled exceptions of a generator apart from those of the thread. An exception
+    that cuts off a handler may leave another one there. The thread would keep it, and its
+    traceback, as the context of all later exceptions.
     """
     yield call()
 
