@@ -1,6 +1,6 @@
 # What CI calls and what a laptop calls are the same recipes.
 BIN := $(CURDIR)/.venv/bin
-PACKAGES := sql queue_core bus notifications work_queue history_pipeline stickybus
+PACKAGES := sql queue_core bus notifications work_queue history_pipeline pyspark_stickybus stickybus
 CHECKED := $(PACKAGES) devtools tests $(wildcard benchmarks examples scripts)
 # Images of containers set it. Each of the tests' processes, hundreds, would compile all of our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,9 +23,9 @@ demo: .venv/.base ## See the product at work on SQLite (needs Python only)
 test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL, MariaDB and, where it is found, MySQL
 	@$(BIN)/python -m devtools.servers -- $(PYTEST) $(ARGS)
 
-quick: .venv/.full ## Run what needs no server and no minutes, on SQLite: for a developer's loop
-	@$(PYTEST) -m "not slow and not postgresql and not mariadb and not mysql" \
-		tests/unit tests/contract tests/simulation $(ARGS)
+quick: .venv/.full ## Run what needs no server, no service and no minutes, on SQLite: for a developer's loop
+	@$(PYTEST) -m "not slow and not remote and not postgresql and not mariadb and not mysql" \
+		--ignore tests/contract/service tests/unit tests/contract tests/simulation $(ARGS)
 
 lint: .venv/.full ## Check style, format and the import contract
 	$(BIN)/ruff check .

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ from benchmarks.workload import (
     median_ratio,
     run_on,
 )
+from queue_core.model.config import BusConfig
 
 ROW_BYTES = 300
 """Of the plain row: as many as the columns of an entry have."""
@@ -71,13 +74,64 @@ _SECONDS, _CPU_SECONDS = attrgetter("seconds"), attrgetter("cpu_seconds")
 def outbox(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """One INSERT and one post a transaction, by a Session; the bus runs here, or doesn't.
 
-    The floor writes a plain row of as many bytes in place of the post.
+    The floor writes a plain row of as many bytes in place of the post. A last run tells the threads
+    and steps apart.
     """
     entries = sizes.entries(3_000, 200)
     yield from _compared(target, sizes, entries, "Session", partial(_session, target, entries))
     for driver in ASYNC_DRIVERS[target.name]:
         work = partial(_async_session, target, entries, driver)
         yield from _compared(target, sizes, entries, f"AsyncSession ({driver})", work)
+    for where, seconds in _cpu_by_step(target, entries).items():
+        metric = f"CPU of a transaction and its delivery, {where}"
+        yield Measurement(
+            "outbox", target.name, metric, seconds / entries * 1e6, "us", {"entries": entries}
+        )
+
+
+def _cpu_by_step(target: Target, entries: int) -> dict[str, float]:
+    """CPU seconds of the steps in the caller's thread, and of each thread of the bus, by name."""
+    spent = defaultdict[str, float](float)
+
+    def step(name: str, work: Callable[[], object]) -> None:
+        start = time.thread_time()
+        work()
+        spent[f"caller's {name}"] += time.thread_time() - start
+
+    with _run(target, started=True) as (run, url):
+        engine = create_engine(url)
+
+        def post(session: Session, number: int) -> None:
+            run.posted.append(run.bus.post(Ticked(number), connection=session))
+
+        def transaction(number: int) -> None:
+            with Session(engine) as session:
+                step("INSERT", partial(session.execute, insert(orders), {"customer": "ann"}))
+                step("post", partial(post, session, number))
+                step("COMMIT", session.commit)
+
+        for number in range(WARM_UP):
+            transaction(number)
+        spent.clear()
+        before = _cpu_of_others()
+        for number in range(entries):
+            transaction(number)
+        run.wait()
+        for name, seconds in _cpu_of_others().items():
+            spent[f"thread {name}"] = seconds - before[name]
+        engine.dispose()
+    return spent
+
+
+def _cpu_of_others() -> dict[str, float]:
+    """CPU seconds of the threads of the bus so far; those of the handlers together."""
+    spent = defaultdict[str, float](float)
+    for thread in threading.enumerate():
+        table, _, name = thread.name.partition("-")
+        if table == BusConfig().table and thread.ident is not None:
+            clock = time.pthread_getcpuclockid(thread.ident)
+            spent["handler" if name.startswith("handler") else name] += time.clock_gettime(clock)
+    return spent
 
 
 def _compared(

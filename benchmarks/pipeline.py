@@ -28,10 +28,10 @@ from sqlalchemy.types import BigInteger
 from benchmarks.databases import Target
 from benchmarks.measurement import Measurement
 from benchmarks.workload import Sizes, VerificationError
-from history_pipeline.batches import selected
-from history_pipeline.options import ReadOptions
-from history_pipeline.reader import HistoryReader
-from history_pipeline.schema import HISTORY_SCHEMA, arrow_schema
+from history_pipeline.rows.schema import HISTORY_SCHEMA, arrow_schema
+from history_pipeline.source.batches import selected
+from history_pipeline.source.options import ReadOptions
+from history_pipeline.source.reader import HistoryReader
 from sql.database import Database
 from sql.tables import entry_tables
 
@@ -53,18 +53,9 @@ def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     rows = sizes.entries(200_000)
     with target.fresh() as url:
         fill(url, rows)
-        options = ReadOptions(url.render_as_string(hide_password=False), ids_per_partition=rows)
-        reader = HistoryReader(HISTORY_SCHEMA, options)
-        (partition,) = reader.partitions()
-
-        def by_source() -> int:
-            return sum(batch.num_rows for batch in reader.read(partition))
-
-        def by_driver() -> int:
-            return sum(batch.num_rows for batch in bare_batches(url))
-
+        by_source, by_driver = source_read(url, rows), driver_read(url)
         timed = [
-            (_seconds(by_source, rows), _seconds(by_driver, rows)) for _ in range(sizes.rounds)
+            (seconds_of(by_source, rows), seconds_of(by_driver, rows)) for _ in range(sizes.rounds)
         ]
         settings: dict[str, Any] = {
             "rows": rows,
@@ -76,9 +67,26 @@ def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         yield Measurement(
             "spark-read", target.name, "partition", rows / source, "rows/s", dict(settings), ratio
         )
-        ((seconds, _),) = _shared().run("read", options.url, str(rows), str(sizes.rounds))
+        text = url.render_as_string(hide_password=False)
+        ((seconds, _),) = shared_session().run("read", text, str(rows), str(sizes.rounds))
         settings["master"] = MASTER
         yield Measurement("spark-read", target.name, "whole", rows / seconds, "rows/s", settings)
+
+
+def source_read(url: URL, rows: int) -> Callable[[], int]:
+    """A read of all rows, in one partition, by the source that Spark uses. It returns their number.
+
+    It is planned already.
+    """
+    options = ReadOptions(url.render_as_string(hide_password=False), ids_per_partition=rows)
+    reader = HistoryReader(HISTORY_SCHEMA, options)
+    (partition,) = reader.partitions()
+    return lambda: sum(batch.num_rows for batch in reader.read(partition))
+
+
+def driver_read(url: URL) -> Callable[[], int]:
+    """A read of all rows by the bare driver, likewise."""
+    return lambda: sum(batch.num_rows for batch in bare_batches(url))
 
 
 def archiving(target: Target, sizes: Sizes) -> Iterator[Measurement]:
@@ -86,7 +94,7 @@ def archiving(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     rows = sizes.entries(1_000_000)
     with target.fresh() as url, tempfile.TemporaryDirectory() as folder:
         fill(url, rows)
-        ((seconds, _),) = _shared().run(
+        ((seconds, _),) = shared_session().run(
             "archive", url.render_as_string(hide_password=False), folder, str(rows)
         )
         left = _count(url)
@@ -204,12 +212,16 @@ def _batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _seconds(work: Callable[[], int], rows: int) -> float:
+def seconds_of(work: Callable[[], int], rows: int) -> float:
+    """How long some work takes, which returns the number of its rows.
+
+    Raises VerificationError if it has other than `rows`.
+    """
     start = time.perf_counter()
     found = work()
     seconds = time.perf_counter() - start
     if found != rows:
-        raise VerificationError(f"{found} of {rows} rows were read")
+        raise VerificationError(f"{found} rows instead of {rows}")
     return seconds
 
 
@@ -265,7 +277,7 @@ class SparkProcess:
 
 
 @cache
-def _shared() -> SparkProcess:
+def shared_session() -> SparkProcess:
     """One for all databases: its start takes longer than a small piece of work."""
     started = SparkProcess()
     atexit.register(started.close)

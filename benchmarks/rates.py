@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -27,8 +27,10 @@ from benchmarks.workload import (
     verify_counts,
 )
 from queue_core.model.config import BusConfig
+from queue_core.model.priority import NORMAL, Priority
 
 QUEUES = (1, 4, 16, 64)
+PRIORITIES: tuple[Priority, ...] = ("normal", "high", "urgent")
 GENEROUS = 10_000
 """A limit above all that a node holds."""
 
@@ -92,16 +94,17 @@ def drain_rate(
     config: BusConfig | None = None,
     *,
     concurrency: int | None = None,
+    priorities: Sequence[Priority] = (NORMAL,),
 ) -> float:
     """Drain a backlog that was posted beforehand, by one node whose handler does nothing.
 
     From the first handler's start to the last outcome's commit: how long a node takes to start is
-    no matter of rate. `concurrency` is the limit of the bus.
+    no matter of rate. `concurrency` is the limit of the bus. Entries have `priorities` in turns.
     """
     with run_on(target, config) as run:
         if concurrency is not None:
             run.bus.limit(concurrency=concurrency)
-        run.load(entries)
+        run.load(entries, priorities)
         run.start()
         run.wait()
         rate = entries / (time.perf_counter() - run.first_at)
@@ -127,6 +130,16 @@ def limits(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         "drain of a limited queue": lambda: drain_rate(target, entries, concurrency=GENEROUS),
     }
     yield from compared("limits", target, sizes, works, entries=entries, concurrency=GENEROUS)
+
+
+def priorities(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Handle a backlog whose entries have three priorities in turns, and one without priorities."""
+    entries = sizes.entries(100_000)
+    works = {
+        FLOOR: lambda: drain_rate(target, entries),
+        "drain of three priorities": lambda: drain_rate(target, entries, priorities=PRIORITIES),
+    }
+    yield from compared("priorities", target, sizes, works, entries=entries)
 
 
 def queues(target: Target, sizes: Sizes) -> Iterator[Measurement]:

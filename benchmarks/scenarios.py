@@ -18,8 +18,18 @@ from benchmarks.nodes import idle, memory, nodes
 from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
-from benchmarks.rates import claim_batch, drain, limits, post, post_many, queues, through
+from benchmarks.rates import (
+    claim_batch,
+    drain,
+    limits,
+    post,
+    post_many,
+    priorities,
+    queues,
+    through,
+)
 from benchmarks.snapshot import snapshot
+from benchmarks.spark_peers import spark_peers
 from benchmarks.tasks import task_claims, tasks
 from benchmarks.web import web
 from benchmarks.workload import Sizes
@@ -37,6 +47,7 @@ SCENARIOS: dict[str, Scenario] = {
     "through": through,
     "claim-batch": claim_batch,
     "queues": queues,
+    "priorities": priorities,
     "limits": limits,
     "limit-keys": limit_keys,
     "tasks": tasks,
@@ -55,4 +66,5 @@ SCENARIOS: dict[str, Scenario] = {
     "spark-read": reading,
     "spark-archive": archiving,
     "spark-statistics": analysing,
+    "spark-peers": spark_peers,
 }

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,12 +23,10 @@ from pyspark.sql import functions as f
 
 from benchmarks.pipeline import MASTER
 from benchmarks.workload import VerificationError
-from history_pipeline.archiving import archive_history
-from history_pipeline.schema import HISTORY_SCHEMA
-from history_pipeline.session import open_session
-from history_pipeline.sources import read_history
-from history_pipeline.statistics import statistics as statistics_of
-from history_pipeline.transforms import entries
+from history_pipeline import Period, archive_history, audit, open_session, read_history
+from history_pipeline.audits.statistics import statistics as statistics_of
+from history_pipeline.rows.entries import entries
+from history_pipeline.rows.schema import HISTORY_SCHEMA
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_SECONDS = 0.1
@@ -81,6 +80,17 @@ def archive(spark: SparkSession, url: str, folder: str, rows: str) -> Iterator[f
     seconds = time.perf_counter() - start
     if archived.entries != int(rows):
         raise VerificationError(f"{archived.entries} of {rows} rows were archived")
+    yield seconds
+
+
+def report(spark: SparkSession, folder: str, until: str, rows: str) -> Iterator[float]:
+    """All figures of a report, exactly, from an archive."""
+    start = time.perf_counter()
+    found = audit(spark, archive=folder, period=Period(until=datetime.fromisoformat(until)))
+    seconds = time.perf_counter() - start
+    total = found.rows("statistics")[0]
+    if total["processed"] + total["failed"] != int(rows):
+        raise VerificationError(f"the total is {total}")
     yield seconds
 
 
@@ -143,6 +153,7 @@ def _timed(rows: DataFrame) -> float:
 WORK: dict[str, Callable[..., Iterator[float]]] = {
     "read": read,
     "archive": archive,
+    "report": report,
     "statistics": analyse,
 }
 

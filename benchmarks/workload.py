@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +23,8 @@ from benchmarks.databases import Target
 from benchmarks.measurement import Measurement
 from bus.persistent import PersistentBus
 from queue_core.model.config import BusConfig
+from queue_core.model.posting import Posting
+from queue_core.model.priority import NORMAL, Priority
 from sql.database import Database
 from sql.tables import entry_tables
 
@@ -93,10 +95,13 @@ class Run:
         self.bus.subscribe(Ticked, handler or self.handle, name="benchmark")
         self.bus.start()
 
-    def load(self, entries: int) -> None:
-        """Post a backlog in large batches; its numbers are negative."""
+    def load(self, entries: int, priorities: Sequence[Priority] = (NORMAL,)) -> None:
+        """Post a backlog in batches, with these priorities in turns; its numbers are negative."""
         for start in range(-entries, 0, LOAD_BATCH):
-            batch = [Ticked(number) for number in range(start, min(start + LOAD_BATCH, 0))]
+            batch = [
+                Posting(event=Ticked(number), priority=priorities[number % len(priorities)])
+                for number in range(start, min(start + LOAD_BATCH, 0))
+            ]
             self.posted += self.bus.post_many(batch)
 
     def wait(self) -> None:

@@ -82,6 +82,7 @@ class Proxy:
         self._delay_seconds = 0.0
         self._passing = asyncio.Event()
         self._passing.set()
+        self._closing = False
         self.port = 0
         self.cuts = 0
         """Connections that were cut, for whatever reason."""
@@ -196,11 +197,13 @@ class Proxy:
         return await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
 
     async def _close(self) -> None:
+        self._closing = True
+        # A connection that was just accepted has no line yet, and its server must still be open.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for line in list(self._lines):
+                self._cut(line)
+            await asyncio.gather(*others, return_exceptions=True)
         self._server.close()
-        tasks = [task for line in self._lines for task in line.tasks]
-        for line in list(self._lines):
-            self._cut(line)
-        await asyncio.gather(*tasks, return_exceptions=True)
         await self._server.wait_closed()
 
     async def _serve(self, requests: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
@@ -210,6 +213,8 @@ class Proxy:
         assert serving is not None
         line.tasks.append(serving)
         try:
+            if self._closing:
+                return
             await self._passing.wait()
             answers, line.server = await asyncio.open_connection(*self._target)
             pumps = [

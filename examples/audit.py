@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from history_pipeline.job import job_session
+from history_pipeline import open_session
 from stickybus import BusConfig, EntryContext, ImmediateRetries, PersistentBus, create_schema
 from stickybus.cli import main as stickybus
 
@@ -66,7 +66,7 @@ def main(folder: Path) -> None:
     create_schema(url)
     # Handlers fail on purpose here.
     logging.getLogger("queue_core").setLevel(logging.CRITICAL)
-    with job_session("audit"):
+    with open_session("audit"):
         # The commands below find this session.
         handle(url, cards_expire=True, post=ORDERS)
         command(f"history archive --to {archive} --before 0s --url {url}")

@@ -3,7 +3,7 @@
 StickybusError
 └── PipelineError
     ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
-    ├── ArrowUnavailableError       the extra `archive` is missing
+    ├── ArrowUnavailableError       the extra `archive` or `report` is missing
     ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
     ├── StreamLossError             entries that a stream still lacks were archived and deleted
     ├── WriteError                  rows can't be posted as events
@@ -33,7 +33,7 @@ class SparkUnavailableError(PipelineError):
 
 
 class ArrowUnavailableError(PipelineError):
-    """The extra `archive` is missing, which reads an archive without Spark; nothing was read."""
+    """The extra is missing that works without Spark: `archive` or `report`. Nothing was read."""
 
 
 class SourceOptionError(PipelineError):
@@ -96,7 +96,7 @@ class ArchiveMismatchError(ArchiveError):
 
 
 class ArchiveConflictError(ArchiveError):
-    """Another run is at work on the archive or the history.
+    """Another run is at work on the archive or the history, or has to be finished first.
 
     Or the archive belongs to another database.
     """

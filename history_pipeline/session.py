@@ -6,14 +6,14 @@ imported only after its requirements have been checked.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from history_pipeline.errors import SparkUnavailableError
+from history_pipeline.extras import check_spark
 from history_pipeline.java import check_java
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _ARCHIVE_SETTINGS = {
     # Dates before 1582, as only rows by hand have, are kept as they are.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
-_REGISTERED = "spark.stickybus.registered"
 _LOG_FILE = Path(__file__).parent / "conf" / "log4j2.properties"
 _JVM_OPTIONS = " ".join(
     (
@@ -38,6 +37,9 @@ _JVM_OPTIONS = " ".join(
         # A third less to start.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
+        # Of one compiler, Java would keep a fifth of the code that it keeps of two: a session with
+        # many queries fills that, and from then on nothing more is compiled.
+        "-XX:ReservedCodeCacheSize=240m",
     )
 )
 _DEFAULTS = {
@@ -72,10 +74,13 @@ def open_session(
         master: The cluster. The default is the one given to `spark-submit`, else `local[*]`.
         settings: Further settings of Spark. They win over those given to `spark-submit`.
 
+    Returns:
+        The session. It ends with the process, or by its own `stop`.
+
     Raises:
         SparkUnavailableError: The extra `spark` or Java is missing; nothing was started.
     """
-    check_extra()
+    check_spark()
     from pyspark.sql import SparkSession
 
     active: SparkSession | None = SparkSession.getActiveSession()
@@ -102,39 +107,35 @@ def open_session(
     return session
 
 
-def own_session(session: SparkSession) -> SparkSession:
+def own_session(
+    session: SparkSession, settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """Return a session beside the caller's.
 
-    It has the same settings, except for those that the archive's files and dates need.
+    It has the same settings, except for those that the archive's files and dates need, and those
+    given.
 
     The caller's session stays as it is.
     """
     # Not `newSession`, which has neither the settings nor the format, and refuses to register that.
     copied = session._jsparkSession.cloneSession()  # noqa: SLF001 -- it has no other door
     own = type(session)(session.sparkContext, copied)
-    for key, value in _ARCHIVE_SETTINGS.items():
+    for key, value in (_ARCHIVE_SETTINGS | dict(settings)).items():
         own.conf.set(key, value)
     return own
 
 
 def register(session: SparkSession) -> None:
-    """Make the format `stickybus` known to a session that was opened elsewhere."""
-    from history_pipeline.sources import StickybusSource
+    """Make the format `stickybus` known to a session that has not found it by itself.
+
+    Spark looks for it with the Python of its environment, which may not be this one.
+    """
+    from history_pipeline.source.data_source import FORMAT, StickybusSource
 
     # Spark warns of a second time.
-    if session.conf.get(_REGISTERED, None) is None:
+    state = session._jsparkSession.sessionState()  # noqa: SLF001 -- as for `own_session`
+    if not state.dataSourceManager().dataSourceExists(FORMAT):
         session.dataSource.register(StickybusSource)
-        session.conf.set(_REGISTERED, "true")
-
-
-def check_extra() -> None:
-    """Raises SparkUnavailableError if a package of the extra `spark` is missing."""
-    for package in ("pyspark", "pyarrow", "jinja2", "matplotlib"):
-        if importlib.util.find_spec(package) is None:
-            raise SparkUnavailableError(
-                f"the package {package} is not installed. Nothing was started. Install the extra: "
-                "pip install 'stickybus[spark]'."
-            )
 
 
 def _not_submitted(settings: Mapping[str, str]) -> dict[str, str]:

@@ -109,7 +109,10 @@ class WaitingNotifications(QueueNotifications):
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
         """
         wanted = Filter(search_key1=search_key1, search_key2=search_key2)
-        return self._entries.remove(record_id, wanted, connection=connection)
+        removed = self._entries.remove(record_id, wanted, connection=connection)
+        if removed:
+            self._engine.poster.freed(connection)
+        return removed
 
     # -- awaitable twins --------------------------------------------------------------------------
 

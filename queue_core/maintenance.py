@@ -88,12 +88,15 @@ class Maintenance:
         """As `Entries.release`; nodes learn of it at once."""
         released = self._entries.release(record_id, connection=connection)
         if released:
-            self._engine.poster.rescheduled(self._engine.store.now(connection), connection)
+            self._engine.poster.freed(connection)
         return released
 
     def remove(self, record_id: int | None, wanted: Filter = EVERY) -> int:
-        """See `Entries.remove`."""
-        return self._entries.remove(record_id, wanted)
+        """As `Entries.remove`; nodes learn at once of those that may start now."""
+        removed = self._entries.remove(record_id, wanted)
+        if removed:
+            self._engine.poster.freed()
+        return removed
 
     def truncate(self, **options: Unpack[TruncateOptions]) -> int:
         """See `Truncation.run`."""

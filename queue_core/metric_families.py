@@ -69,6 +69,7 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tasks_claimed": ("Tasks of a work queue that were claimed here", TASKS),
     "task_modifications": ("Modifications of a work queue that were written here", TABLE),
     "task_faults": ("What was at fault in modifications and claims of docs", ("kind",)),
+    "tasks_kept": ("Tasks that went into the history of their queue here", TASKS),
     "task_runs": ("Runs of workers of a work queue, by how they have ended", (*TASKS, "end")),
 }
 """Name without prefix and `_total` to help text and labels."""

@@ -101,6 +101,7 @@ class Parts:
             announced,
             ordered=ordered,
             linked=linked,
+            limited_keys=limited_keys,
             hints=hints,
             metrics=metrics,
             around_post=[metrics.around_post],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Entry
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import States
 from queue_core.reading.explanation import Explanation, explain
+from queue_core.reading.filters import FindOptions, HistoryOptions
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
@@ -19,43 +20,6 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.search_keys import UNSET, Keyless, Unset
-
-
-class FindFilters(TypedDict, total=False):
-    """The filters of `find`, besides its limit."""
-
-    search_key1: SearchKey | Keyless | Unset
-    search_key2: SearchKey | Keyless | Unset
-    states: States | None
-    record_ids: Iterable[int] | None
-    effective_before: datetime | None
-    after_id: int | None
-
-
-class HistoryFilters(TypedDict, total=False):
-    """The filters of `history`, besides its limit."""
-
-    search_key1: SearchKey | Keyless | Unset
-    search_key2: SearchKey | Keyless | Unset
-    states: States | None
-    record_ids: Iterable[int] | None
-    finished_before: datetime | None
-    finished_since: datetime | None
-    after_id: int | None
-    error_type: str | None
-    error_text: str | None
-
-
-class FindOptions(FindFilters, total=False):
-    """The options of `find`, besides its connection."""
-
-    limit: int | None
-
-
-class HistoryOptions(HistoryFilters, total=False):
-    """The options of `history`, besides its connection."""
-
-    limit: int | None
 
 
 class Reads:

@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/architecture.py
 
-A room is a folder of `queue_core` or `sql`, one of their own modules, or a whole package. An arrow
-means that a module of the one imports a module of the other. `tests/docs/test_architecture.py`
-compares page and picture with the imports.
+A room is a folder of a package, a module of a package, or a whole package. An arrow is an import:
+a module of one room imports a module of the other. `tests/docs/test_architecture.py` compares page
+and pictures with the imports.
 """
 
 from __future__ import annotations
@@ -12,45 +12,67 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/explanation/architecture.md"
-PICTURE = ROOT / "docs/explanation/architecture.svg"
-BEGIN, END = "<!-- rooms: begin -->\n", "<!-- rooms: end -->\n"
 
-PACKAGES = (
-    "stickybus",
-    "bus",
-    "notifications",
-    "work_queue",
-    "history_pipeline",
-    "queue_core",
-    "sql",
+COLOURS = {
+    "stickybus": "#e9d8a6",
+    "bus": "#94d2bd",
+    "notifications": "#94d2bd",
+    "work_queue": "#94d2bd",
+    "history_pipeline": "#d9c5e8",
+    "queue_core": "#cfe1f2",
+    "sql": "#f6cdb5",
+}
+"""All packages, each with the colour of its rooms."""
+
+
+class House(NamedTuple):
+    """What one picture and one table show: some packages, a few of them room by room."""
+
+    name: str
+    packages: tuple[str, ...]
+    inside: tuple[str, ...]
+
+    @property
+    def picture(self) -> Path:
+        """The file of the picture."""
+        return PAGE.with_name(f"{self.name}.svg")
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The lines of the page between which the table stands."""
+        return f"<!-- {self.name}: begin -->\n", f"<!-- {self.name}: end -->\n"
+
+    def room_of(self, module: str) -> str:
+        """The room that a module is in."""
+        parts = module.split(".")
+        return ".".join(parts[:2]) if parts[0] in self.inside else parts[0]
+
+
+HOUSES = (
+    House("architecture", tuple(COLOURS), ("queue_core", "sql")),
+    House("architecture-history", ("history_pipeline",), ("history_pipeline",)),
 )
-INSIDE = ("queue_core", "sql")
-"""Packages of which each room is shown."""
 
 Rooms = dict[str, set[str]]
 
 
-def room_of(module: str) -> str:
-    """The room that a module is in."""
-    parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] in INSIDE else parts[0]
-
-
-def rooms() -> Rooms:
+def rooms(house: House) -> Rooms:
     """Each room, and the rooms that it imports."""
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    graph = grimp.build_graph(*house.packages, cache_dir=None)
     found = defaultdict[str, set[str]](set)
-    for module in graph.modules - set(INSIDE):
+    for module in graph.modules - set(house.inside):
         if "migrations" in module:
             continue
-        uses = found[room_of(module)]
+        uses = found[house.room_of(module)]
         uses |= {
-            room_of(used) for used in graph.find_modules_directly_imported_by(module) - set(INSIDE)
+            house.room_of(used)
+            for used in graph.find_modules_directly_imported_by(module) - set(house.inside)
         }
     return {room: uses - {room} for room, uses in found.items()}
 
@@ -106,8 +128,8 @@ def described(found: Rooms) -> str:
     return "; ".join(f"{room} > {used}" for room, used in reduced(found))
 
 
-def draw(found: Rooms) -> None:
-    """Write the picture."""
+def draw(found: Rooms, picture: Path) -> None:
+    """Write a picture."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
@@ -120,14 +142,7 @@ def draw(found: Rooms) -> None:
         names = list(row)
         for place, room in enumerate(names):
             places[room] = ((place + 0.5 + floor % 2 * 0.15) / len(names), float(floor))
-    colours = dict(
-        zip(
-            PACKAGES,
-            ("#e9d8a6", "#94d2bd", "#94d2bd", "#94d2bd", "#d9c5e8", "#cfe1f2", "#f6cdb5"),
-            strict=True,
-        )
-    )
-    figure, axes = plt.subplots(figsize=(11, 12))
+    figure, axes = plt.subplots(figsize=(11, 3 + 0.41 * max(heights.values())))
     for room, used in reduced(found):
         axes.annotate(
             "",
@@ -150,7 +165,7 @@ def draw(found: Rooms) -> None:
             fontsize=8.5,
             bbox={
                 "boxstyle": "round,pad=0.35",
-                "facecolor": colours[package],
+                "facecolor": COLOURS[package],
                 "edgecolor": "#555555",
             },
         )
@@ -158,18 +173,19 @@ def draw(found: Rooms) -> None:
     axes.set_ylim(-0.6, max(heights.values()) + 0.6)
     axes.set_axis_off()
     figure.savefig(
-        PICTURE, bbox_inches="tight", metadata={"Date": None, "Description": described(found)}
+        picture, bbox_inches="tight", metadata={"Date": None, "Description": described(found)}
     )
     plt.close(figure)
 
 
 def main() -> None:
-    """Write page and picture anew."""
-    found = rooms()
-    text = PAGE.read_text("utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}{table(found)}{END}{after}", "utf-8")
-    draw(found)
+    """Write page and pictures anew."""
+    for house in HOUSES:
+        found, (begin, end) = rooms(house), house.marks
+        text = PAGE.read_text("utf-8")
+        before, after = text.split(begin)[0], text.split(end)[1]
+        PAGE.write_text(f"{before}{begin}{table(found)}{end}{after}", "utf-8")
+        draw(found, house.picture)
 
 
 if __name__ == "__main__":

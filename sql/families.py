@@ -26,6 +26,8 @@ from sql.statements.staging import Staging
 from sql.statements.waits import Waits
 from sql.statements.work.counts import WorkCounts
 from sql.statements.work.docs import WorkDocs
+from sql.statements.work.history import WorkHistory
+from sql.statements.work.limits import WorkLimits
 from sql.statements.work.tasks import WorkTasks
 from sql.tables import (
     define_entries,
@@ -48,8 +50,11 @@ from sql.tables import (
     queue_waits,
     work_doc_sets,
     work_docs,
+    work_limits,
     work_namespace_counts,
     work_queue_counts,
+    work_queue_settings,
+    work_task_history,
     work_tasks,
 )
 
@@ -88,6 +93,8 @@ WAITS = Family(Waits, (queue_waits,))
 GROUPS = Family(Groups, (queue_groups, queue_group_ends))
 CIRCUITS = Family(Circuits, (queue_circuits,))
 WORK_TASKS = Family(WorkTasks, (work_tasks,))
+WORK_HISTORY = Family(WorkHistory, (work_task_history, work_queue_settings))
+WORK_LIMITS = Family(WorkLimits, (work_limits,))
 WORK_DOCS = Family(WorkDocs, (work_doc_sets, work_docs))
 WORK_COUNTS = Family(WorkCounts, (work_queue_counts, work_namespace_counts))
 ENTRIES = Family(Statements, define=define_entries, suffixes=("_history",))
@@ -105,6 +112,8 @@ FAMILIES: tuple[Family[object], ...] = (
     GROUPS,
     CIRCUITS,
     WORK_TASKS,
+    WORK_HISTORY,
+    WORK_LIMITS,
     WORK_DOCS,
     WORK_COUNTS,
     ENTRIES,

@@ -71,7 +71,7 @@ from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
-from queue_core.model.entry import Entry  # noqa: E402
+from queue_core.model.entry import Entry, Located  # noqa: E402
 from queue_core.model.group import GroupStatus  # noqa: E402
 from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
@@ -99,7 +99,6 @@ from queue_core.reading.open_circuits import OpenCircuit  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.reason import Reason  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
-from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
 from queue_core.reading.workers import WorkerStats  # noqa: E402
 from queue_core.retrial import RetryOutcome  # noqa: E402
@@ -114,6 +113,8 @@ from sql.schema import SchemaReport  # noqa: E402
 from work_queue.counts import NamespaceStats, WorkStats  # noqa: E402
 from work_queue.document import Doc, DocClaim, DocSet  # noqa: E402
 from work_queue.faults import DependencyError, Fault, FaultKind  # noqa: E402
+from work_queue.finished_task import FinishedTask  # noqa: E402
+from work_queue.limit import QueueLimit  # noqa: E402
 from work_queue.modification import (  # noqa: E402
     Change,
     ChangeDoc,
@@ -126,10 +127,12 @@ from work_queue.modification import (  # noqa: E402
     InsertDoc,
     Renew,
     RenewSet,
+    Replay,
 )
 from work_queue.modified import Modified  # noqa: E402
-from work_queue.refs import DocRef, SetRef, TaskRef  # noqa: E402
+from work_queue.refs import DocRef, SetRef, TaskPlace, TaskRef  # noqa: E402
 from work_queue.remote.tls import Tls  # noqa: E402
+from work_queue.replayed import Replayed  # noqa: E402
 from work_queue.rights import (  # noqa: E402
     Need,
     PermissionDeniedError,
@@ -189,6 +192,7 @@ __all__ = [
     "FaultKind",
     "Feed",
     "Finding",
+    "FinishedTask",
     "Forgotten",
     "ForkedError",
     "GiveUp",
@@ -246,12 +250,15 @@ __all__ = [
     "ProcessingTimeStats",
     "QueueDepth",
     "QueueExistsError",
+    "QueueLimit",
     "QueueNotFoundError",
     "QueueStats",
     "QueueStatus",
     "Reason",
     "Renew",
     "RenewSet",
+    "Replay",
+    "Replayed",
     "Retry",
     "RetryLater",
     "RetryOutcome",
@@ -273,6 +280,7 @@ __all__ = [
     "StopWorker",
     "SystemClock",
     "Task",
+    "TaskPlace",
     "TaskRef",
     "Tls",
     "UnauthenticatedError",

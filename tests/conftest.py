@@ -24,6 +24,7 @@ from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
 from devtools.server import DatabaseServer
 from devtools.servers import database_servers
 from sql.capabilities import Capabilities
+from tests import compiled
 from tests.cloners import CLONERS, Cloner, SQLiteFiles, server_url, sqlite_url
 from tests.requirements import DATABASES, capabilities_of
 
@@ -74,8 +75,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_configure() -> None:
     """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk.
 
-    And let processes start programs while they serve over gRPC.
+    And let processes start programs while they serve over gRPC, and compile a statement once.
     """
+    compiled.share()
     # gRPC's threads would go on in a forked child until it becomes the program that it starts, and
     # end it before. Servers are started so.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -89,9 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave the tests on the server of `OPTIONAL` out where there is none."""
     if os.environ.get(URL_VARIABLES[OPTIONAL]) or not is_done_without(OPTIONAL):
         return
-    without = [item for item in items if item.get_closest_marker(OPTIONAL)]
-    items[:] = [item for item in items if item not in set(without)]
-    config.hook.pytest_deselected(items=without)
+    without = {item for item in items if item.get_closest_marker(OPTIONAL)}
+    items[:] = [item for item in items if item not in without]
+    config.hook.pytest_deselected(items=list(without))
 
 
 def pytest_collection_finish() -> None:

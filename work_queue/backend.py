@@ -8,9 +8,21 @@ from typing import Any, Protocol
 
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocSet
+from work_queue.finished_task import FinishedTask, KeptHistory
+from work_queue.limit import QueueLimit
 from work_queue.modification import Action
 from work_queue.modified import Modified
-from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
+from work_queue.requests import (
+    ClaimRequest,
+    DocClaimRequest,
+    DocQuery,
+    HistoryDeletion,
+    HistoryQuery,
+    HistorySetting,
+    LimitSetting,
+    NameQuery,
+    TaskQuery,
+)
 from work_queue.task import Task
 
 
@@ -62,6 +74,34 @@ class Backend(Protocol):
 
     def namespace_stats(self, query: NameQuery) -> list[NamespaceStats]:
         """Read what each namespace has."""
+        ...
+
+    def set_history(self, setting: HistorySetting, connection: Any) -> None:
+        """Let a queue keep history, or no more."""
+        ...
+
+    def histories(self) -> list[KeptHistory]:
+        """Read which queues keep history, or kept it once."""
+        ...
+
+    def finished_tasks(self, query: HistoryQuery, connection: Any) -> list[FinishedTask]:
+        """Read history, the last end first."""
+        ...
+
+    def delete_history(self, deletion: HistoryDeletion) -> int:
+        """Delete the oldest tasks of a queue's history; how many is the answer."""
+        ...
+
+    def set_limit(self, setting: LimitSetting) -> QueueLimit:
+        """Limit a queue, or replace its limit; the limit as it is stored is the answer."""
+        ...
+
+    def remove_limit(self, queue: str) -> bool:
+        """End the limit of a queue; False if there is none."""
+        ...
+
+    def limits(self, queues: tuple[str, ...]) -> list[QueueLimit]:
+        """Read the limits of these queues, or all if there are none, by queue."""
         ...
 
     def time(self) -> datetime:

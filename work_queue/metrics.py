@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -38,6 +38,11 @@ class Metrics:
         """Count the tasks of one claim."""
         for queue, count in Tally(task.queue for task in tasks).items():
             self._counters["tasks_claimed"].labels(queue).inc(count)
+
+    def kept(self, queues: Mapping[str, int]) -> None:
+        """Count tasks that went into history, by queue."""
+        for queue, count in queues.items():
+            self._counters["tasks_kept"].labels(queue).inc(count)
 
     @contextmanager
     def modification(self) -> Iterator[None]:

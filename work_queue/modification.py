@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypedDict
 
+from queue_core.model.priority import NORMAL, Priority
 from work_queue.refs import DocRef, SetRef, TaskRef
 
 
@@ -22,6 +23,9 @@ class Insert:
         id: Its id, at most 64 bytes; a task with this id is a fault. Default: a new one.
         attempt: See `Task`.
         err: See `Task`.
+        priority: "high" puts it ahead of what has become ready in the ten minutes before, "urgent"
+            in the hour before; only for a task that is ready at once. It is a head start for the
+            first claim: a retry has none. Default: "normal".
         skip_existing: Whether it is left out, instead of a fault, if a task with its id exists.
     """
 
@@ -33,6 +37,7 @@ class Insert:
     attempt: int = 0
     err: str = ""
     skip_existing: bool = False
+    priority: Priority = NORMAL
 
 
 class InsertOptions(TypedDict, total=False):
@@ -43,6 +48,8 @@ class InsertOptions(TypedDict, total=False):
     id: str | None
     attempt: int
     err: str
+    skip_existing: bool
+    priority: Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,21 @@ class Renew:
 
     task: TaskRef
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A task's new beginning in a queue: ready at once, without attempts, claims and `err`.
+
+    Its value stays, and is neither read nor sent.
+
+    Attributes:
+        task: The version that begins anew.
+        queue: The queue that it goes to.
+    """
+
+    task: TaskRef
+    queue: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +222,9 @@ class RenewSet:
     seconds: float
 
 
-TaskAction: TypeAlias = Insert | Change | Delete | Depend | Renew
+NamesTask: TypeAlias = Change | Delete | Depend | Renew | Replay
+"""What is done with a task that is there."""
+TaskAction: TypeAlias = Insert | NamesTask
 DocAction: TypeAlias = InsertDoc | ChangeDoc | DeleteDoc | DependDoc | DependSet | RenewSet
 Action: TypeAlias = TaskAction | DocAction
 """Whatever `WorkQueue.modify` does."""

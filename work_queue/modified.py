@@ -14,10 +14,11 @@ class Modified:
 
     Attributes:
         inserted: New tasks. Those that were left out are not among them.
-        changed: Tasks after their change or lease change.
+        changed: Tasks after their change, lease change or replay; a replay does not read the value.
         inserted_docs: New docs.
         changed_docs: Docs after their change.
         changed_sets: Doc sets after their lease change, without docs.
+        existing: Tasks that were there already, with the ids of inserts that were left out.
     """
 
     inserted: tuple[Task, ...] = ()
@@ -25,3 +26,4 @@ class Modified:
     inserted_docs: tuple[Doc, ...] = ()
     changed_docs: tuple[Doc, ...] = ()
     changed_sets: tuple[DocSet, ...] = ()
+    existing: tuple[Task, ...] = ()

@@ -1,8 +1,9 @@
-"""The names of single versions of tasks, docs and doc sets."""
+"""The names of single versions of tasks, docs and doc sets, and places in the order of tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,19 @@ class TaskRef:
     id: str
     version: int
     queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """A place in the order in which a queue's tasks are read: by arrival, then by id.
+
+    Attributes:
+        at: The arrival of the task that has this place.
+        id: Its id.
+    """
+
+    at: datetime
+    id: str
 
 
 @dataclass(frozen=True, slots=True)

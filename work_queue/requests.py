@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from work_queue.document import DocClaim
-from work_queue.refs import TaskRef
+from work_queue.refs import TaskPlace, TaskRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ class TaskQuery:
     claimant: str | None = None
     limit: int | None = None
     with_values: bool = True
+    after: TaskPlace | None = None
+    """Only those after this place, in a read that names no ids."""
+    failed: bool = False
+    """Only those that a failure has moved; of those also hold the two that follow."""
+    failed_in: str | None = None
+    error_text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,47 @@ class DocQuery:
     end_key: str = ""
     limit: int | None = None
     with_contents: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySetting:
+    """Whether a queue keeps the history of its tasks."""
+
+    queue: str
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Which tasks of history are read; conditions that are given all hold."""
+
+    queue: str | None = None
+    ids: tuple[str, ...] | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+    limit: int | None = None
+    with_values: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryDeletion:
+    """The deletion of the first tasks of a queue's history that ended before a date."""
+
+    queue: str
+    before: datetime
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSetting:
+    """The limit that a queue shall have; `by` sets it."""
+
+    queue: str
+    concurrency: int | None
+    rate: int | None
+    per: timedelta
+    burst: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from work_queue.modification import Change, Changes, Delete, Depend, Renew
-from work_queue.refs import TaskRef
+from queue_core.errors import InvalidRequestError
+from work_queue.modification import Change, Changes, Delete, Depend, Renew, Replay
+from work_queue.refs import TaskPlace, TaskRef
 
 NOBODY = ""
 """The claimant of what nobody holds."""
@@ -33,6 +34,8 @@ class Task:
         modified: When it was inserted, claimed or changed last.
         attempt: How often it has failed, as its workers count.
         err: The text of the last failure, as its workers write it.
+        failed_in: The queue in which it failed, if a failure has moved it away from there. Empty if
+            it has no `err` any more.
     """
 
     id: str
@@ -46,11 +49,17 @@ class Task:
     modified: datetime
     attempt: int
     err: str
+    failed_in: str = ""
 
     @property
     def ref(self) -> TaskRef:
         """The name of this version, in its queue."""
         return TaskRef(self.id, self.version, self.queue)
+
+    @property
+    def place(self) -> TaskPlace:
+        """Where it is among its queue's tasks, for a read of those `after` it."""
+        return TaskPlace(self.at, self.id)
 
     @property
     def lease(self) -> timedelta:
@@ -96,6 +105,27 @@ class Task:
             The lease change.
         """
         return Renew(self.ref, seconds)
+
+    def replay(self, queue: str | None = None) -> Replay:
+        """Make a new beginning of this version for `WorkQueue.modify`: it runs as if just inserted.
+
+        Args:
+            queue: Where. Default: where it has failed.
+
+        Returns:
+            The new beginning.
+
+        Raises:
+            InvalidRequestError: No queue is given, and no failure has moved the task.
+        """
+        where = queue or self.failed_in
+        if not where:
+            raise InvalidRequestError(
+                f"task {self.id!r} in {self.queue!r}: no failure has moved it there, so nobody "
+                "knows where it came from. Nothing was written. Give a queue.",
+                key="queue",
+            )
+        return Replay(self.ref, where)
 
     def release(self) -> Renew:
         """Make a lease change that gives the task back, ready at once.

@@ -1,38 +1,46 @@
-"""`stickybus history replay --yes` for a cluster.
+r"""`stickybus history replay --yes` for a cluster.
 
-    spark-submit …/jobs/replay.py --url URL --from DIR --where CONDITION
+Example:
+    spark-submit --master spark://head:7077 "$(python -m history_pipeline.jobs)/replay.py" \
+        --url postgresql://user@host/shop --from hdfs:///archive --where "record_id = 4711"
 
-Spark looks for the entries on the cluster, and the driver posts them. Writes what it has done as
-one JSON document to standard output.
+Executors look for the entries, and the driver posts them. Writes what it has done as one JSON
+document to standard output.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 
-import msgspec
-
-from history_pipeline.job import job_session
-from history_pipeline.replay import replay_archive
+from history_pipeline.job_session import job_session
+from history_pipeline.jobs.arguments import JobParser, tell
+from history_pipeline.upkeep.replay import replay_archive
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Replay once. Raises what `replay_archive` does, which ends the job as failed."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--url", required=True, help="SQLAlchemy URL")
-    parser.add_argument("--from", required=True, dest="target", help="directory of the archive")
+    parser = JobParser(__doc__)
+    parser.add_url()
+    parser.add_target("--from")
     parser.add_argument(
         "--where", required=True, help="condition on the columns of history, in Spark's SQL"
     )
-    parser.add_argument("--table", default="bus_events", help="main table")
+    parser.add_date("--since", "only what ended since")
+    parser.add_date("--until", "only what ended before")
+    parser.add_table()
     given = parser.parse_args(arguments)
     with job_session("stickybus replay") as spark:
         done = replay_archive(
-            spark, given.url, given.target, where=given.where, table=given.table, post=True
+            spark,
+            given.url,
+            given.target,
+            where=given.where,
+            since=given.since,
+            until=given.until,
+            table=given.table,
+            post=True,
         )
-    sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
+    tell(done)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ With two, claims waited for the commits of outcomes (a fifth to a third slower).
 FAIR_SHARE = 2
 """Shared entries, which any node may run, that a node may hold for each handler thread.
 
-A node that ends more than this in `pace.WINDOW_SECONDS` may hold as many as it ended. No benchmark
+A node whose handlers end more than this in `pace.WINDOW_SECONDS` may hold as many. No benchmark
 compares it with other values.
 """
 

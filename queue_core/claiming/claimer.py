@@ -173,7 +173,7 @@ class Claimer:
         `ending` holds the ids of the outcomes: their places in the pool count as free. `write`
         returns the entries that the claim took, or None if it made no claim.
         """
-        lane, epoch = self._lane_along(ending), self._holdings.epoch
+        lane, epoch, looks = self._lane_along(ending), self._holdings.epoch, self._outlook.looks
         if lane is None:
             write(None)
             return
@@ -187,7 +187,7 @@ class Claimer:
                 held = self._places_held()
                 claimed = write(claim)
                 if claimed is not None:
-                    self._has_claimed(lane, limit, claimed, epoch, held)
+                    self._has_claimed(lane, limit, claimed, epoch, held, looks=looks)
         except BaseException:
             # The claim may have been the cause: the next outcomes are written without one.
             self._along_failed = True
@@ -241,13 +241,13 @@ class Claimer:
 
     def _claim(self, lane: Lane, limit: int) -> None:
         """Claim up to `limit` entries."""
-        epoch, held = self._holdings.epoch, self._places_held()
+        epoch, held, looks = self._holdings.epoch, self._places_held(), self._outlook.looks
         try:
             with self.metrics.statement("claim"):
                 claimed = self._holdings.moves.claim(
                     lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
                 )
-            self._has_claimed(lane, limit, claimed, epoch, held)
+            self._has_claimed(lane, limit, claimed, epoch, held, looks=looks)
         except BaseException:
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
@@ -257,7 +257,14 @@ class Claimer:
         return {lane: self._ledger.held_from(lane) for lane in self._holdings.places.lanes.values()}
 
     def _has_claimed(
-        self, lane: Lane, limit: int, claimed: Claimed, epoch: int, held: Mapping[Lane, int]
+        self,
+        lane: Lane,
+        limit: int,
+        claimed: Claimed,
+        epoch: int,
+        held: Mapping[Lane, int],
+        *,
+        looks: int,
     ) -> None:
         entries = claimed.entries
         if entries:
@@ -265,7 +272,7 @@ class Claimer:
             self.metrics.claimed(entries)
             self._outlook.claimed(lane, entries[-1].effective_date, whole=due == limit)
         if claimed.found < limit:
-            self._outlook.emptied(lane)
+            self._outlook.emptied(lane, looks)
         if claimed.keys_go_on is not None:
             self._holdings.places.keys.expect(claimed.keys_go_on)
             self._awake.set()

@@ -2,47 +2,56 @@
 
 from __future__ import annotations
 
-from queue_core.model.config import QueueConfig
-
 FIRST_LOOK_SECONDS = 0.0005
 LOOKS = 12
 """After the end of a transaction was announced: looks after 0, 0.5, 1, 2 … ms (1 s in all)."""
 
 
 class CommitLooks:
-    """The times of looks (monotonic): soon after an announcement, else once in a while."""
+    """The times of looks (monotonic): soon after an announcement, else once in a while.
 
-    def __init__(self, config: QueueConfig) -> None:
-        """Where nothing was announced, `config.poll_interval_seconds` lie between two looks."""
-        self._config = config
-        self.next_look = 0.0
+    Any thread may announce; one looks. What is announced during a look is for the next ones.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` lie between two looks, unless something was announced."""
+        self._seconds = seconds
+        self._look_at = 0.0
+        self._asked = 0
+        """Looks that were asked for since the last one began. Only this do other threads write."""
+        self._left = 0
+        """Looks that are left of those that were asked for before."""
+
+    @property
+    def next_look(self) -> float:
         """The time of the next look."""
-        self._left = self._left_before = 0
-        """Looks that the last announcement still asks for: now, and when this look began."""
+        return 0.0 if self._asked else self._look_at
 
     def announce(self) -> None:
         """A caller's transaction has ended, or is about to."""
-        self._left = LOOKS
-        self.next_look = 0.0
+        self._asked = LOOKS
+
+    def look_now(self) -> None:
+        """There is something to find already."""
+        self._asked = self._asked or 1
 
     def begin(self, now: float) -> bool:
         """Whether it is time to look."""
         if now < self.next_look:
             return False
-        # First: an announcement meanwhile is for the next look. If this one fails, as while the
-        # database is away, there is another.
-        self.next_look = now + self._config.poll_interval_seconds
-        self._left_before = self._left
+        # If this look fails, as while the database is away, there is another.
+        self._look_at = now + self._seconds
+        asked, self._asked = self._asked, 0
+        self._left = max(self._left, asked)
         return True
 
     def end(self, now: float, *, found: bool, more: bool) -> None:
         """A look that began `now` has ended. `more`: there may be more than it has found."""
-        left = self._left_before
         if more:
             pause = 0.0
-        elif left > 0 and not found:
-            pause = FIRST_LOOK_SECONDS * 2 ** (LOOKS - left)
+        elif self._left > 0 and not found:
+            pause = FIRST_LOOK_SECONDS * 2 ** (LOOKS - self._left)
         else:
-            pause = self._config.poll_interval_seconds
-        self._left = max(0, min(self._left, left) - 1)
-        self.next_look = min(self.next_look, now + pause)
+            pause = self._seconds
+        self._left = max(0, self._left - 1)
+        self._look_at = now + pause

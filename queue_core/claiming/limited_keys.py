@@ -1,7 +1,8 @@
 """Looks at limit keys: at those whose rate allows the next start, and at what nobody has told of.
 
-Who ends a claim lets the next entry of its key go. He can't if he is a node of an older version, or
-has died; and a changed limit may let more go. So each node goes through all keys now and then.
+Who ends a claim lets the next entry of its key go. A node of an older version can't, nor one that
+has died. A caller's transaction may remove the entry that was let go, and a changed limit may let
+more go. So each node goes through all keys now and then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from functools import partial
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.commit_looks import CommitLooks
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.holding.holdings import Holdings
 from queue_core.storage.key_places import PAGE
@@ -29,38 +31,50 @@ class LimitedKeys:
         self._keys = holdings.places.keys
         self._claimer = claimer
         self._hints = hints
-        self._look_at = self._round_at = 0.0
-        self._after = ""
-        """The lane of the last key that this round has come to."""
-        self._changed = True
-        """Whether this round is the first since a limit has changed."""
+        self._look_at = 0.0
+        self._rounds = CommitLooks(holdings.config.node.lease_seconds / ROUNDS_A_LEASE)
+        self._begin_anew, self._after = True, ""
+        """Whether a round is to begin, and the lane of the last key that this round has come to."""
+        self._has_changed = self._changed = True
+        """Whether a limit has changed since this round began, and whether this is for a change."""
 
     @property
     def next_look(self) -> float:
         """The monotonic time of the next turn."""
-        return min(self._look_at, self._round_at, self._keys.goes_on_at)
+        return min(self._look_at, self._rounds.next_look, self._keys.goes_on_at)
 
     def changed(self) -> None:
         """A limit of keys has changed: go through all of them."""
-        self._changed, self._after, self._round_at = True, "", 0.0
+        self._has_changed = True
+        self._rounds.look_now()
+
+    def announce(self) -> None:
+        """A caller's transaction that may have removed entries has ended, or is about to."""
+        if self._keys.queues:
+            self._begin_anew = True
+            self._rounds.announce()
 
     def turn(self, now: float) -> None:
         """Look, if it is time to."""
-        if now >= self._round_at:
+        if self._rounds.begin(now):
             self._go_round(now)
         if now >= min(self._look_at, self._keys.goes_on_at):
             self._look(now)
 
     def _go_round(self, now: float) -> None:
-        changed = self._changed
+        # Other threads only raise these two, and for the next turn: a page is read after that.
+        if self._begin_anew:
+            self._begin_anew, self._after = False, ""
+        if self._has_changed:
+            self._has_changed, self._changed, self._after = False, True, ""
         lanes, last = self._holdings.store.database.fetch(
-            partial(self._keys.overlooked, after=self._after, changed=changed)
+            partial(self._keys.overlooked, after=self._after, changed=self._changed)
         )
         self._let_go(lanes)
         self._after = last or ""
         if last is None:
             self._changed = False
-            self._round_at = now + self._holdings.config.node.lease_seconds / ROUNDS_A_LEASE
+        self._rounds.end(now, found=bool(lanes), more=last is not None)
 
     def _look(self, now: float) -> None:
         keys, store = self._keys, self._holdings.store

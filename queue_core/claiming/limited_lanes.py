@@ -8,10 +8,11 @@ these lanes hold entries, and claims from those. A lane without a limit is empti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from itertools import count
+from functools import partial
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.limited_keys import LimitedKeys
+from queue_core.claiming.newest_read import NewestRead
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
 from queue_core.model.limit import Limit
@@ -47,8 +48,7 @@ class LimitedLanes:
         self._of_keys = list[Limit]()
         """The limits of keys, as the last look has found them."""
         self._at = 0.0
-        self._reads, self._learnt = count(1), 0
-        """The numbers of reads as they begin, and that of the newest one that was learnt."""
+        self._newest = NewestRead()
         self._registered = set[str]()
         """Limits of which what ran here before is counted: a queue's lane, for keys its name."""
 
@@ -59,8 +59,9 @@ class LimitedLanes:
 
     def look(self) -> None:
         """Learn in this thread which limits there are; the claim loop's next turn does the rest."""
-        read = next(self._reads)
-        self._learn_newest(read, self._holdings.store.database.fetch(self._stored.all))
+        read = self._newest.begin()
+        limits = self._holdings.store.database.fetch(self._stored.all)
+        self._newest.learn(read, partial(self._learn, limits))
         self._at = 0.0
         self._claimer.turn_soon()
 
@@ -68,9 +69,9 @@ class LimitedLanes:
         """If it is time to: look, claim where entries wait, and empty lanes whose limit is gone."""
         if now < self._at:
             return
-        holdings, read = self._holdings, next(self._reads)
+        holdings, read = self._holdings, self._newest.begin()
         limits, lanes = holdings.store.database.fetch(self._stored.all_and_lanes)
-        if not self._learn_newest(read, limits):
+        if not self._newest.learn(read, partial(self._learn, limits)):
             return  # and again in the next turn
         limited = {limit.lane: limit for limit in limits if limit.limits_queue}
         served = self._served_queues()
@@ -81,7 +82,7 @@ class LimitedLanes:
             holdings.places.nodes = self._nodes()
         ended = [lane for lane in lanes if lane not in limited]
         more = bring_back(holdings, ended)
-        if read == self._learnt:
+        if self._newest.is_newest(read):
             self._at = 0.0 if more else now + LOOK_SECONDS
         if ended:
             self._claimer.wake()
@@ -94,14 +95,6 @@ class LimitedLanes:
             for node in live_nodes(self._holdings.store)
         )
         return max(1, sum(serve))
-
-    def _learn_newest(self, read: int, limits: list[Limit]) -> bool:
-        """Learn what a read has found, unless one that began later was learnt before."""
-        if read < self._learnt:
-            return False
-        self._learnt = read
-        self._learn(limits)
-        return True
 
     def _learn(self, limits: list[Limit]) -> None:
         places = self._holdings.places

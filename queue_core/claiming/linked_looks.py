@@ -18,7 +18,7 @@ class LinkedLooks:
     def __init__(self, holdings: Holdings, claimer: Claimer) -> None:
         self._store = holdings.store
         self._claimer = claimer
-        self._looks = CommitLooks(holdings.config)
+        self._looks = CommitLooks(holdings.config.poll_interval_seconds)
 
     def announce(self) -> None:
         """A caller's transaction that has left something to decide has ended, or is about to."""

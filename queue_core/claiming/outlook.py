@@ -75,6 +75,12 @@ class Outlook:
         self._longest_poll_seconds = self._poll_seconds = poll_interval_seconds
         self._adapts = adapts
         self._look_at = self._looked_at = 0.0
+        self._asked_at = math.inf
+        """When a look is due that others have asked for since the last one began.
+
+        Apart from the time that the claim loop sets: it would overwrite what comes between its
+        reading of that and its writing.
+        """
         self._look_pause = LOOK_SECONDS
         self._next_due = dict[Lane, datetime]()
         self._sought_from = dict[Lane, datetime]()
@@ -85,6 +91,8 @@ class Outlook:
         self._hinted = set[Lane]()
         self.lanes_with_due = set[Lane]()
         """Lanes in which something is due, as far as is known."""
+        self.looks = 0
+        """How many looks have found something out."""
         self.finds_parked = False
         """Whether the last look has found parked entries that are due."""
 
@@ -97,14 +105,14 @@ class Outlook:
         """
         if self._looked_at > since:
             return False
-        self._look_at = min(
-            self._look_at, self._looked_at + self._look_pause if self.lanes_with_due else 0.0
+        self._asked_at = min(
+            self._asked_at, self._looked_at + self._look_pause if self.lanes_with_due else 0.0
         )
         return True
 
     def request_look(self) -> None:
         """Look in the next turn, whatever is known."""
-        self._look_at = 0.0
+        self._asked_at = 0.0
 
     def hint(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`, due now more often than not."""
@@ -112,7 +120,8 @@ class Outlook:
 
     def expect(self, lane: Lane, date: datetime) -> bool:
         """An entry of `lane` is due at `date`. True if no earlier date of the lane is known."""
-        first = lane not in self._next_due or date < self._next_due[lane]
+        known = self._next_due.get(lane)  # once: its date may come meanwhile
+        first = known is None or date < known
         if first:
             self._next_due[lane] = date
         return first
@@ -122,10 +131,15 @@ class Outlook:
     @property
     def look_is_due(self) -> bool:
         """Whether it is time to look."""
-        return self._clock.monotonic() >= self._look_at
+        return self._clock.monotonic() >= self._next_look
+
+    @property
+    def _next_look(self) -> float:
+        return min(self._look_at, self._asked_at)
 
     def look_begins(self) -> None:
         """A look begins."""
+        self._asked_at = math.inf  # first: what is asked for from here on is for the next look
         self._looked_at = self._clock.monotonic()
         self._look_at = self._looked_at + self._poll_seconds
         self._passed()
@@ -139,6 +153,7 @@ class Outlook:
         took = self._clock.monotonic() - self._looked_at
         self._look_pause = min(max(LOOK_SECONDS, LOOK_SHARE * took), LONGEST_LOOK_SECONDS)
         self.finds_parked = PARKED in due
+        self.looks += 1  # in this order: see `emptied`
         self.lanes_with_due |= due.keys() - {PARKED}
         self._sought_from |= due
         if self._adapts:
@@ -196,9 +211,15 @@ class Outlook:
         """
         self._sought_from[lane] = last if whole else max(last, FIRST_DATE + LATE) - LATE
 
-    def emptied(self, lane: Lane) -> None:
-        """A claim of `lane` has come back less than full."""
+    def emptied(self, lane: Lane, looks: int) -> None:
+        """A claim of `lane` has come back less than full.
+
+        `looks` were made before it. Where outcomes claim, a look may have come after it, and have
+        found what the claim could not.
+        """
         self.lanes_with_due.discard(lane)
+        if self.looks != looks:
+            self.lanes_with_due.add(lane)
 
     def goes_on(self) -> None:
         """The lanes were claimed from.
@@ -211,6 +232,9 @@ class Outlook:
                 self._looked_at + LONGEST_LOOK_SECONDS,
             )
             self._look_at = min(max(self._look_at, earliest), latest)
+            # Not by `max`: it would write infinity over what another thread asks for meanwhile.
+            if self._asked_at < earliest:  # noqa: PLR1730
+                self._asked_at = earliest
 
     # -- the next time ----------------------------------------------------------------------------
 
@@ -219,6 +243,6 @@ class Outlook:
 
         The dates of entries claimed `early` count, too.
         """
-        left = min(self._longest_poll_seconds, self._look_at - self._clock.monotonic())
+        left = min(self._longest_poll_seconds, self._next_look - self._clock.monotonic())
         dates = [*early, *(date - AHEAD for date in list(self._next_due.values()))]
         return min(left, (min(dates) - self._clock.now()).total_seconds()) if dates else left

@@ -10,11 +10,13 @@ circuits, which look like those of pauses.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Row
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.newest_read import NewestRead
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
 from queue_core.model.lanes import PROBES, Lane
@@ -38,6 +40,7 @@ class PausedLanes:
         self.pauses = pauses
         self._claimer = claimer
         self._at = 0.0
+        self._newest = NewestRead()
         self._circuits = dict[Lane, Row[Any]]()
         """The open circuits for which entries wait, by the last look."""
         self._found = False
@@ -50,7 +53,9 @@ class PausedLanes:
 
     def look(self) -> None:
         """Learn in this thread which pauses there are; the claim loop's next turn brings back."""
-        self._learn(self._holdings.store.database.fetch(self._stored.all))
+        read = self._newest.begin()
+        pauses = self._holdings.store.database.fetch(self._stored.all)
+        self._newest.learn(read, partial(self._learn, pauses))
         self._at = 0.0
         self._claimer.turn_soon()
 
@@ -58,15 +63,18 @@ class PausedLanes:
         """If it is time to: look, and bring back a page of each lane whose pause has ended."""
         if now < self._at:
             return
+        read = self._newest.begin()
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
-        self._learn(pauses)
+        if not self._newest.learn(read, partial(self._learn, pauses)):
+            return  # and again in the next turn
         ended = {lane for lane in lanes if not self.pauses.holds(lane)}
         if ended and self._chooses_probes():
             ended.add(PROBES)
         self._learn_circuits(self._open_circuits() if ended else {})
         ended -= self._circuits.keys()
         more = bring_back(self._holdings, sorted(ended))
-        self._at = 0.0 if more else now + LOOK_SECONDS
+        if self._newest.is_newest(read):
+            self._at = 0.0 if more else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
         if ended or self._found:
             self._claimer.wake()

@@ -35,14 +35,17 @@ class Lease:
 
         None if the last beat failed, or is longer ago than that.
         """
+        # In this order: if a gap begins in between, it shows in the last line.
+        last_beat = self._last_beat
         since, gaps = self._steady_since, self._gaps
-        if since is None or self._clock.monotonic() - self._last_beat > longest_gap:
+        if since is None or self._clock.monotonic() - last_beat > longest_gap:
             return None
         return next((end for seconds, end in reversed(gaps) if seconds > longest_gap), since)
 
     def renew(self, sent: float) -> None:
         """A beat sent at `sent` (monotonic) has succeeded."""
-        # A long gap: what this node saw of others' beats before it says nothing about them.
+        # A long gap: what this node saw of others' beats before it says nothing about them. It is
+        # noted before the beat: `steady_from` reads the beat first.
         if self._steady_since is None:
             self._gaps, self._steady_since = [], sent
         else:

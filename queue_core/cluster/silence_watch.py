@@ -64,12 +64,12 @@ class SilenceWatch:
         What is a short gap for us may have been all the time that a node with a shorter lease had.
         """
         node = self._node
+        # Read first: if all nodes halt after this line, their halt does not count as silence.
+        now = node.clock.monotonic()
         steady_from = node.lease.steady_from(
             min(node.config.lease_seconds, self._silence_seconds(row)) / 2
         )
-        if steady_from is None:
-            return 0.0
-        return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
+        return 0.0 if steady_from is None else now - max(self._seen[row.name].since, steady_from)
 
     # -- lanes without a node ---------------------------------------------------------------------
 

@@ -10,21 +10,19 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, literal, select
 
 from queue_core.links.hold import LIVING, WAITING
-from queue_core.links.ordering import KEY_MARK
-from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, WAITING_LANE, is_limited, is_paused
+from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, is_limited, is_paused
 from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
-from sql.doctor.finding import Finding, Severity, lasting
+from sql.doctor.finding import Finding, Severity, counted, lasting
 from sql.families import KEYS
 from sql.statements import Statements
 from sql.statements.base import due_since
-from sql.statements.waits import Waits
 
 WAITING_SECONDS = 600.0
 PARKED_SECONDS = 900.0
 """A deployment that knows a new type step by step is done by then."""
 LOOKED_AT = 1_000
-"""Entries of a lane that are read at most."""
+"""Rows that are read at most: entries of a lane, keys of a table."""
 LETTERS_LOOKED_AT = 100_000
 """Dead letters are counted among this many newest entries of history: no index knows them."""
 NEWS_SECONDS = 86_400.0
@@ -66,24 +64,6 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "after unknown_retention_days (14).",
                 f"Deploy a node that handles them; which types: stickybus entries list --table {statements.main.name} "
                 f"--queue {row.queue_name}",
-            )
-
-
-def lost_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Entries that wait for others, but no row says for which: nothing would release them."""
-    for statements in scope.statements():
-        main = statements.main
-        ids = statements.unmarked(connection, lane=WAITING_LANE, mark=KEY_MARK, limit=LOOKED_AT)
-        ids = Waits(main.schema).unknown(connection, main.name, ids=ids)
-        if ids:
-            named = " ".join(map(str, ids[:10]))
-            yield Finding(
-                "lost-waits",
-                Severity.DANGER,
-                statements.main.name,
-                f"{_entries(len(ids))} of {statements.main.name} wait for others, and no row of queue_waits says for which: "
-                "somebody has deleted it by hand. Nothing will release them.",
-                f"stickybus entries release {named} --table {statements.main.name}",
             )
 
 
@@ -154,15 +134,11 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "dead-letters",
                 Severity.DANGER if age < NEWS_SECONDS else Severity.NOTE,
                 row.queue_name,
-                f"{_entries(row.entries)} of {row.queue_name!r} in {statements.main.name} ended FAILED, the newest "
+                f"{counted(row.entries)} of {row.queue_name!r} in {statements.main.name} ended FAILED, the newest "
                 f"{lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and nobody has tried again.",
                 f"stickybus history list --dead-letters --table {statements.main.name} --queue {row.queue_name} # then "
                 "stickybus entries retry ID..., or discard ID...",
             )
-
-
-def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count:,} entries"
 
 
 def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
@@ -206,7 +182,6 @@ def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding
 ENTRY_CHECKS: tuple[Check, ...] = (
     waiting_entries,
     parked_entries,
-    lost_waits,
     lost_keys,
     dead_letters,
     retention,

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_core.doctor.entries import ENTRY_CHECKS
 from queue_core.doctor.groups import GROUP_CHECKS
 from queue_core.doctor.nodes import NODE_CHECKS, connections
+from queue_core.doctor.waits import WAIT_CHECKS
 from queue_core.doctor.work import WORK_CHECKS
 from queue_core.runtime.clock import Clock, SystemClock
 from sql import schema
@@ -23,7 +24,7 @@ from sql.doctor.plans import bad_plan
 from sql.registry import doctor_of
 from sql.schema import Fit
 
-ALL_CHECKS = (*ENTRY_CHECKS, *GROUP_CHECKS, *NODE_CHECKS, *WORK_CHECKS)
+ALL_CHECKS = (*ENTRY_CHECKS, *WAIT_CHECKS, *GROUP_CHECKS, *NODE_CHECKS, *WORK_CHECKS)
 SKEW_SECONDS = 1.0
 
 

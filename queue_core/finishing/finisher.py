@@ -9,10 +9,8 @@ answer is written again, and what turns out to have been recorded already counts
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from sqlalchemy.exc import DataError
@@ -22,11 +20,21 @@ from queue_core.claiming.hint_sender import HintSender
 from queue_core.errors import HistoryConflictError
 from queue_core.finishing.feeds import Feeds
 from queue_core.finishing.parked_log import ParkedLog
+from queue_core.finishing.processed_log import tell_processed, tells_each
 from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes, one_each
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry
-from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Paused, Released, Retried
+from queue_core.model.outcome import (
+    ENDED,
+    Finished,
+    Outcome,
+    Parked,
+    Paused,
+    Released,
+    Retried,
+    seconds_of,
+)
 from queue_core.model.states import State
 from queue_core.running.failed_hooks import FailedHooks
 from queue_core.runtime.clock import SystemClock
@@ -40,8 +48,6 @@ from sql.database import COMMITTED
 from sql.statements.claims import Claim
 
 log = get_logger(__name__)
-_standard_log = logging.getLogger(__name__)
-"""The same log. The other makes an object whenever it is asked for anything."""
 _machine = SystemClock()
 
 GATHERED = 20
@@ -239,9 +245,8 @@ class Finisher:
     def _tell_written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings
         # What did not run says nothing of how much this node gets done.
-        holdings.pace.ended(
-            sum(not isinstance(outcome, (Parked, Paused, Released)) for outcome in batch)
-        )
+        ran = [one for one in batch if not isinstance(one, (Parked, Paused, Released))]
+        holdings.pace.ended(len(ran), seconds_of(ran))
         for record_id in lost:
             log.warning(
                 "claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table
@@ -258,10 +263,10 @@ class Finisher:
             # Their ends may have let others start, here or elsewhere.
             self._claimer.wake()
             self._hints.tell()
-        now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
+        now, tells_all = holdings.clock.now(), tells_each()
         for outcome in batch:
             if tells_all or outcome.entry.error_count:
-                _tell_processed(outcome, lost, now)
+                tell_processed(outcome, lost, now)
             if isinstance(outcome, Retried):
                 # At `at`, or at another date if it waits for a circuit: then a look tells.
                 self._claimer.expect(now if outcome.opens else max(now, outcome.at))
@@ -273,33 +278,6 @@ class Finisher:
                 self._failed_hooks.tell(
                     outcome.entry, outcome.last_error or "", outcome.error_count
                 )
-
-
-def _tell_processed(outcome: Outcome, lost: set[int], now: datetime) -> None:
-    entry = outcome.entry
-    if (
-        isinstance(outcome, ENDED)
-        and outcome.state is State.PROCESSED
-        and entry.record_id not in lost
-    ):
-        log.debug(
-            "entry_processed",
-            record_id=entry.record_id,
-            queue_name=entry.queue_name,
-            class_name=entry.class_name,
-            user_token=entry.user_token,
-            error_count=outcome.error_count,
-        )
-        if outcome.error_count:
-            log.info(
-                "entry_recovered",
-                record_id=entry.record_id,
-                queue_name=entry.queue_name,
-                class_name=entry.class_name,
-                user_token=entry.user_token,
-                tries=outcome.error_count + 1,
-                milliseconds=round((now - entry.created_date).total_seconds() * 1000),
-            )
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Unpack
 
 from queue_core.inspection.inspected import Inspected
-from queue_core.queue_reads import FindFilters, HistoryFilters
+from queue_core.model.entry import Located
 from queue_core.reading.explanation import Explanation, explain
-from queue_core.reading.search import Located, Search
+from queue_core.reading.filters import FindFilters, HistoryFilters
+from queue_core.reading.search import Search
 from queue_core.storage.filter import Filter
 
 

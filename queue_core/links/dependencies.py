@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Row
 
 from queue_core.links.link import Ending
 from queue_core.links.links import Links, carries, is_awaited
-from queue_core.links.ordering import KEY_MARK as ORDER_MARK
+from queue_core.links.ordering import Ordering
 from queue_core.links.verdict import UNKNOWN, Verdict, reason_of, verdict_on
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE
@@ -46,9 +46,18 @@ class Dependencies:
 
     mark = AWAITED
 
-    def __init__(self, waits: Waits, entries: Statements, clock: Clock, others: Links) -> None:
+    def __init__(
+        self,
+        waits: Waits,
+        entries: Statements,
+        clock: Clock,
+        *,
+        ordering: Ordering,
+        others: Links,
+    ) -> None:
         """`others`: the links of other kinds, which are told of cancelled entries."""
         self.statements = waits
+        self._ordering = ordering
         self._entries = entries
         self._clock = clock
         self._table = entries.main.name
@@ -229,11 +238,12 @@ class Dependencies:
         for row in self.statements.of_waiters(connection, self._table, ids=ids):
             by_waiter.setdefault(row.waiter_id, []).append(row)
         over, held, cancelled = list[Wait](), list[Wait](), dict[str, list[int]]()
+        released = list[Row[Any]]()
         for waiter_id, rows in by_waiter.items():
             # A row that is not noted may be in the hands of another transaction.
             noted = [Wait(waiter_id, row.awaited_id) for row in rows if row.awaited_state]
             waiter = locked.get(waiter_id)
-            if waiter_id not in live or (waiter and waiter.processing_state != State.WAITING):
+            if waiter_id not in live or (waiter and not self._waits(connection, waiter)):
                 over += noted
             elif waiter is not None:
                 verdict, failed = verdict_on(rows)
@@ -243,12 +253,15 @@ class Dependencies:
                     cancelled.setdefault(reason_of(failed), []).append(waiter_id)
                     over += noted
                 elif verdict is Verdict.RELEASE:
-                    self._release(connection, waiter, rows[0].lane)
+                    self._release(connection, waiter, rows[0].lane, lent=lent)
+                    released.append(waiter)
                     over += noted
         self.statements.change(connection, self._table, held, {"look_date": None})
         self.statements.remove(connection, self._table, over)
         for reason, waiters in cancelled.items():
             self._cancel(connection, waiters, reason, lent=lent)
+        if not lent:
+            self._ordering.start_keys_of(connection, released)
         awaited = {
             waiter_id: State.REMOVED
             for waiters in cancelled.values()
@@ -257,21 +270,36 @@ class Dependencies:
         }
         return awaited, live - locked.keys()
 
-    def release(self, connection: Connection, waiter: Entry) -> bool:
+    def release(self, connection: Connection, waiter: Entry, *, lent: bool) -> bool:
         """Let a locked entry run, whatever it waits for; False if it doesn't wait for others.
 
-        Whoever ends another entry that it waits for removes what is left.
+        Whoever ends another entry that it waits for removes what is left. `lent`: the connection is
+        a caller's.
         """
-        if waiter.processing_state is not State.WAITING or carries(waiter.headers, ORDER_MARK):
+        if not self._waits(connection, waiter):
             return False
         rows = self.waits_of(connection, [waiter.record_id])
         # Without a row, one was deleted by hand.
-        self._release(connection, waiter, rows[0].lane if rows else ANY_NODE)
+        self._release(connection, waiter, rows[0].lane if rows else ANY_NODE, lent=lent)
         noted = [Wait(row.waiter_id, row.awaited_id) for row in rows if row.awaited_state]
         self.statements.remove(connection, self._table, noted)
+        if not lent:
+            self._ordering.start_keys_of(connection, [waiter])
         return True
 
-    def _release(self, connection: Connection, waiter: Row[Any] | Entry, lane: str) -> None:
+    def _waits(self, connection: Connection, waiter: Row[Any] | Entry) -> bool:
+        """Whether a locked entry waits for others, and not just for the turn of its order key."""
+        return waiter.processing_state == State.WAITING and (
+            not carries(waiter.headers, self._ordering.mark)
+            or self._ordering.keeps(connection, waiter.record_id)
+        )
+
+    def _release(
+        self, connection: Connection, waiter: Row[Any] | Entry, lane: str, *, lent: bool
+    ) -> None:
+        if carries(waiter.headers, self._ordering.mark):
+            self._ordering.release(connection, waiter.record_id, lane, lent=lent)
+            return
         # Not due before it may run: its wait is no delay of the queue.
         due = max(waiter.effective_date, self._clock.now())
         self._entries.start_waiting(connection, record_id=waiter.record_id, lane=lane, due=due)

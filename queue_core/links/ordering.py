@@ -4,19 +4,25 @@ Of each key one entry, the head, may be claimed, or runs, or waits for its retry
 WAITING. The transaction in which the head ends lets the next one start. So the order holds whatever
 happens to the head meanwhile: a delay, a retry, the death of its node.
 
+An entry may have to wait for others, besides (`dependencies`). It keeps its place meanwhile. If it
+is the first, the key has no head until it is released.
+
 Two transactions that start and end heads of a key meet at the head's row. Who ends a head deletes
-its row first, and looks for the next entry then. Who posts either inserts the row, or locks it. So
-the one sees what the other has written.
+its row first, and looks for the next entry then. Who posts or releases either inserts the row, or
+locks it. So the one sees what the other has written. A caller's transaction, which may stay open,
+locks no head: it marks its entries, and a node gives their key a turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from queue_core.links.link import Ending
+from queue_core.links.links import carries
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.states import State
@@ -27,6 +33,9 @@ from sql.statements.ordered import Ordered, OrderKey
 
 KEY_MARK, FAILURE_MARK = "!order", "!order_failure"
 SKIP = "skip"
+
+_REMOVED = Lane("!removed")
+"""The lane of an entry that a caller's transaction has removed, until its key has a turn."""
 
 
 class Ordering:
@@ -53,7 +62,7 @@ class Ordering:
         # lock, and two that have such a lock each end in a deadlock when they lock the head.
         while not ordered.lock_head(connection, key):
             first = ordered.first(connection, key)
-            if first is None:
+            if first is None or first.lane == WAITING_LANE:
                 return None
             if not ordered.begin(connection, key, first.record_id):
                 continue
@@ -70,25 +79,62 @@ class Ordering:
         return None
 
     def begin_turn(self, connection: Connection, key: OrderKey) -> Lane | None:
-        """As `start`, for entries that callers' transactions have posted."""
-        lane = self.start(connection, key)
+        """As `start`, for entries that callers' transactions have changed."""
+        for record_id in self.statements.unstarted_in(connection, key, _REMOVED):
+            self.statements.remove(connection, key.table_name, record_id)
+            self.statements.end_head(connection, key, record_id)
+        # First: for what is committed after it, there is another turn.
         self.statements.started(connection, key)
-        return lane
+        return self.start(connection, key)
 
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
-        del lent
         keys = [self.key_of(one.entry.queue_name, one.entry.headers) for one in endings]
         # By key, as posts lock the heads of several.
         for key, (entry, state, _) in sorted(zip(keys, endings, strict=True), key=itemgetter(0)):
-            self.statements.remove(connection, key.table_name, entry.record_id)
+            record_id = entry.record_id
+            if lent:
+                self.statements.give_lane(
+                    connection, key.table_name, record_id, _REMOVED, unstarted=True
+                )
+                continue
+            kept = state is State.REMOVED and self.keeps(connection, record_id)
+            self.statements.remove(connection, key.table_name, record_id)
             if state is State.FAILED and texts(entry.headers).get(FAILURE_MARK[1:]) != SKIP:
-                self.statements.hold(connection, key, entry.record_id, self._clock.now())
+                self.statements.hold(connection, key, record_id, self._clock.now())
+            elif kept:
+                self.start(connection, key)
             else:
-                self._go_on(connection, key, entry.record_id)
+                self._go_on(connection, key, record_id)
 
     def _go_on(self, connection: Connection, key: OrderKey, record_id: int) -> None:
         if self.statements.end_head(connection, key, record_id):
+            self.start(connection, key)
+
+    def keeps(self, connection: Connection, record_id: int) -> bool:
+        """Whether an entry has a place, but waits for others before its turn can come."""
+        lane = self.statements.lane(connection, self._entries.main.name, record_id)
+        return lane == WAITING_LANE
+
+    def release(
+        self, connection: Connection, record_id: int, lane: str, *, lent: bool = False
+    ) -> None:
+        """Let an entry have its turn, because it waits for others no longer.
+
+        The turn comes with the next start of its key. `lent`: the transaction is a caller's, so a
+        node starts the key.
+        """
+        table_name = self._entries.main.name
+        self.statements.give_lane(connection, table_name, record_id, lane, unstarted=lent)
+
+    def start_keys_of(self, connection: Connection, entries: Iterable[Row[Any] | Entry]) -> None:
+        """Start the keys of those that carry the mark."""
+        keys = {
+            self.key_of(entry.queue_name, entry.headers)
+            for entry in entries
+            if carries(entry.headers, KEY_MARK)
+        }
+        for key in sorted(keys):  # as posts lock the heads of several
             self.start(connection, key)
 
     def discarded(self, connection: Connection, old: Entry) -> None:

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 from queue_core.errors import ConfigurationError
 from queue_core.model.config_keys import (
     BusSettings,
+    KeptHistory,
     QueueSettings,
     TomlBusSettings,
     TomlQueueSettings,
@@ -58,6 +59,7 @@ class QueueConfig(Settings, OldNodeKeys):
     max_payload_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] = 1_048_576
     max_execution_seconds: Seconds = 300.0
     unknown_retention_days: Annotated[float, Field(gt=0, le=36_525)] = 14.0
+    history: KeptHistory = "all"
     application_name: ApplicationName = "stickybus"
     auto_migrate: bool | None = None
 

@@ -1,11 +1,14 @@
 """The keys of configurations, as calls take them."""
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 from queue_core.model.mode import Mode, ModeName
 from queue_core.model.node_config import NodeConfig
 from queue_core.model.retry import RetryPolicy
+
+KeptHistory: TypeAlias = Literal["all", "failures"]
+"""Which entries have a row in the history table once they have ended."""
 
 
 class ChangeableSettings(TypedDict, total=False):
@@ -22,6 +25,7 @@ class ChangeableSettings(TypedDict, total=False):
     max_payload_bytes: int | None
     max_execution_seconds: float | None
     unknown_retention_days: float | None
+    history: KeptHistory | None
 
 
 class TomlQueueSettings(ChangeableSettings, total=False):

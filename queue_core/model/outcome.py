@@ -5,7 +5,9 @@ It writes all but Recorded and Lost.
 
 from __future__ import annotations
 
+import math
 import traceback
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ from queue_core.model.states import State
 from sql.tables import ERROR_LENGTH
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The entry has ended: to history with `state`."""
 
     entry: Entry
@@ -94,6 +96,19 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Finished | Retried | Recorded | Lost | Released | Parked | Paused
 ENDED = Finished, Recorded
 """Outcomes of entries that have ended."""
+
+
+def seconds_of(outcomes: Sequence[Outcome]) -> float:
+    """About how long handlers ran for outcomes, which are in the order of their ends.
+
+    The first and the last one tell it: it is the time from the earlier start to the later end. It
+    is infinite if neither tells when it started.
+    """
+    ends = [one for one in (*outcomes[:1], *outcomes[-1:]) if isinstance(one, Finished)]
+    started = [one.started_date for one in ends if one.started_date is not None]
+    if not started:
+        return math.inf
+    return (max(one.finished_date for one in ends) - min(started)).total_seconds()
 
 
 def given_up(progress: SubscriberProgress) -> str | None:

@@ -92,7 +92,7 @@ class KeyedPosts:
         """Give drafts with one of these keys, or without (None), an id ahead."""
         drafts = [draft for draft in self._drafts if draft.posting.key in keys]
         if drafts:
-            ids = self._post.store.statements.reserve(self._post.connection, len(drafts))
+            ids = self._post.reserve(len(drafts))
             for draft, record_id in zip(drafts, ids, strict=True):
                 draft.row = {"record_id": record_id, **draft.row}
 

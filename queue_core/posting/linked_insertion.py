@@ -74,8 +74,8 @@ class LinkedInsertion:
         waits = WaitingPosts(post, fresh)
         groups = GroupedPosts(post, fresh)
         groups.before()
-        order.before()
         waits.before()
+        order.before()  # in the places of those that wait, too
         ids = self._store.insert(post.connection, [draft.row for draft in fresh])
         for draft, record_id in zip(fresh, ids, strict=True):
             draft.answer = record_id

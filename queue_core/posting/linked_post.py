@@ -26,6 +26,13 @@ class LinkedPost:
     queue_name: str
     lent: bool
 
+    def reserve(self, count: int) -> list[int]:
+        """Ids of entries that are to be inserted, ascending."""
+        ids = list[int]()
+        if not self.lent:  # the process may have taken them with a former post
+            ids, _ = self.store.reserved_ids.take(count, self.connection)
+        return ids or self.store.statements.reserve(self.connection, count)
+
     @memoized_property
     def may_be_blind(self) -> bool:
         """Whether the caller's transaction may not see what others have committed."""

@@ -1,4 +1,7 @@
-"""Posts with order keys: all are inserted WAITING, and those whose turn it is start."""
+"""Posts with order keys: all are inserted WAITING, and those whose turn it is start.
+
+One that waits for other entries, besides, stands in the lane of such entries already.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +61,16 @@ class OrderedPosts:
         self._ordering = post.store.ordering
         table = post.store.config.table
         self._ordered = [
-            (
-                draft,
-                OrderKey(table, post.queue_name, draft.posting.order_key),
-                Lane(draft.row["lane"]),
-            )
+            (draft, OrderKey(table, post.queue_name, draft.posting.order_key))
             for draft in drafts
             if draft.posting.order_key is not None
         ]
+        self._lanes = list[Lane]()
 
     def before(self) -> None:
         """Let the rows stand for entries that wait."""
-        for draft, key, _ in self._ordered:
+        for draft, key in self._ordered:
+            self._lanes.append(Lane(draft.row["lane"]))
             marks = {KEY_MARK: key.order_key, FAILURE_MARK: draft.posting.order_failure}
             draft.row = {
                 **draft.row,
@@ -80,7 +81,10 @@ class OrderedPosts:
 
     def after(self) -> None:
         """Enter what was inserted, and start what may."""
-        entered = [(key, int(draft.answer or 0), lane) for draft, key, lane in self._ordered]
+        entered = [
+            (key, int(draft.answer or 0), lane)
+            for (draft, key), lane in zip(self._ordered, self._lanes, strict=True)
+        ]
         if not entered:
             return
         self._ordering.enter(self._post.connection, entered, unstarted=self._post.lent)

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.cluster.process_nodes import name_of
@@ -63,6 +64,7 @@ class Poster:
         *,
         ordered: OrderedKeys,
         linked: LinkedLooks,
+        limited_keys: LimitedKeys,
         hints: HintSender,
         metrics: Metrics,
         around_post: Sequence[AroundPost] = (),
@@ -74,6 +76,7 @@ class Poster:
         self._announced = announced
         self._ordered = ordered
         self._linked_looks = linked
+        self._limited_keys = limited_keys
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
@@ -232,6 +235,15 @@ class Poster:
             self.links_changed(post.connection)
         return ids
 
+    def freed(self, connection: CallersConnection | None = None) -> None:
+        """Entries were released or removed, so others may start.
+
+        This was done in the transaction of the caller's `connection`, if there is one.
+        """
+        self.rescheduled(self._store.now(connection), connection)
+        if connection is not None:
+            self.links_changed(connection)
+
     def links_changed(self, connection: CallersConnection) -> None:
         """Let a node decide about links once the caller's transaction has ended."""
         if self._holdings.running:
@@ -242,6 +254,7 @@ class Poster:
     def _linked_ended(self) -> None:
         self._ordered.announce()
         self._linked_looks.announce()
+        self._limited_keys.announce()
 
     def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:
         """The date of an entry was changed to `date` (UTC), which may concern all nodes.

@@ -132,8 +132,6 @@ def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
         raise _refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
     if posting.on_failed not in get_args(OnFailed):
         raise _refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
-    if ids and posting.order_key is not None:
-        raise _refused(queue_name, "after", sorted(ids, key=str), "entries without an order_key")
     if ids and posting.key is not None and posting.on_conflict not in {"return", "raise"}:
         # Another entry would run with what was posted, and it does not wait for these.
         raise _refused(

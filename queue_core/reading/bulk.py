@@ -33,6 +33,21 @@ Stop: TypeAlias = threading.Event | Callable[[], bool]
 """Ends a change after the batch under way: an event that is set, or a function that says True."""
 
 
+def check_calls(progress: Progress | None, stop: Stop | None) -> None:
+    """Raise ConfigurationError for what can't be called."""
+    if progress is not None:
+        function(progress, key="progress", arguments=2)
+    if stop is not None and not isinstance(stop, threading.Event):
+        function(stop, key="stop", arguments=0)
+
+
+def is_set(stop: Stop | None) -> bool:
+    """Whether a change is to end."""
+    if stop is None:
+        return False
+    return stop.is_set() if isinstance(stop, threading.Event) else bool(stop())
+
+
 class Unchanged(msgspec.Struct, frozen=True):
     """An entry that a bulk change could not change.
 
@@ -83,10 +98,7 @@ class Bulk:
         stop: Stop | None = None,
     ) -> None:
         """`queue_name`: None for all queues of the table. `wake` tells the nodes of a batch."""
-        if progress is not None:
-            function(progress, key="progress", arguments=2)
-        if stop is not None and not isinstance(stop, threading.Event):
-            function(stop, key="stop", arguments=0)
+        check_calls(progress, stop)
         self._change = change
         self._store = change.store
         self._where = wanted.conditions(queue_name)
@@ -185,10 +197,7 @@ class Bulk:
         )
 
     def _is_stopped(self) -> bool:
-        stop = self._stop
-        if stop is None:
-            return False
-        return stop.is_set() if isinstance(stop, threading.Event) else bool(stop())
+        return is_set(self._stop)
 
     def _batch(self, ids: Sequence[int]) -> tuple[int, list[Unchanged]]:
         """Change some entries; if one of them spoils the transaction, each in its own."""

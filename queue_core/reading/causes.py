@@ -13,6 +13,7 @@ from queue_core.model.lanes import (
     PARKED,
     PROBES,
     SUSPECT,
+    WAITING_LANE,
     circuit_lane,
     is_keyed,
     is_limited,
@@ -185,6 +186,16 @@ def _behind_another(case: Case) -> Iterator[Reason]:
     head = ordering.statements.head(case.connection, key)
     facts: dict[str, Fact] = {"order_key": key.order_key}
     if head is None:
+        first = ordering.statements.first(case.connection, key)
+        if first is not None and first.lane == WAITING_LANE:
+            if first.record_id != entry.record_id:
+                yield Reason(
+                    code="behind-another",
+                    text=f"It waits behind entry {first.record_id}, which has the order key {key.order_key}, too, and "
+                    "waits for others.",
+                    facts={**facts, "record_id": first.record_id},
+                )
+            return
         yield Reason(
             code="behind-another",
             text=f"It waits for its turn among the entries of the order key {key.order_key}, which starts within a poll "

@@ -115,7 +115,7 @@ class Entries:
             if not found or not self._store.statements.lock_available(inner, ids=[record_id]):
                 raise self._unchangeable(inner, record_id)
             locked = self._search_id(inner, record_id) or found
-            return self._store.dependencies.release(inner, locked)
+            return self._store.dependencies.release(inner, locked, lent=connection is not None)
 
         return self._store.write(connection, self._label, work)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Entry, Located
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.reading.overview import dead_letter_ids
@@ -17,18 +17,6 @@ from queue_core.storage.store import Store
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
-
-
-class Located(msgspec.Struct, frozen=True):
-    """An entry and its main table, since ids are those of one table.
-
-    Attributes:
-        table: The name of the main table.
-        entry: The entry.
-    """
-
-    table: str
-    entry: Entry
 
 
 class Search:

@@ -35,6 +35,8 @@ from queue_core.runtime.middleware import chained
 
 log = get_logger(__name__)
 
+_SET_ASIDE = Parked, Paused
+
 
 class Leases(Protocol):
     """Knows whether a lease holds."""
@@ -157,7 +159,7 @@ class Runner:
             return False
         try:
             admitted = self._admission.admit(run.entry)
-            if isinstance(admitted, Parked | Paused):
+            if isinstance(admitted, _SET_ASIDE):
                 self._complete(admitted)
                 return False
             self._read(run, admitted)

@@ -10,7 +10,10 @@ from typing import Generic, Never, Self, TypeVar, overload
 T = TypeVar("T")
 
 _LIBRARY = frozenset(
-    {"queue_core", "bus", "notifications", "work_queue", "stickybus", "pydantic", "pydantic_core"}
+    {
+        *("queue_core", "bus", "notifications", "work_queue", "history_pipeline", "stickybus"),
+        *("pydantic", "pydantic_core"),
+    }
 )
 """Packages whose frames are no user's call."""
 

@@ -20,6 +20,7 @@ from queue_core.links.links import is_awaited
 from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Finished
+from queue_core.model.states import State
 from queue_core.storage.effects import Effect
 from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.key_places import ALL_KEYS
@@ -120,12 +121,35 @@ class Moves:
         effects: Sequence[Effect] = (),
         claim: Claim | None = None,
     ) -> Written:
-        """Write outcomes, apply effects, and make a claim, all in one transaction."""
+        """Write outcomes, apply effects, and make a claim, all in one transaction.
+
+        They are two if history keeps only some of the outcomes.
+        """
+        if self._store.config.history == "all":
+            return self._record(owner, finished, effects, claim)
+        handled = [one for one in finished if _is_handled(one)]
+        written = Written(set(), None)
+        if handled or claim is not None:
+            written = self._record(owner, handled, (), claim, kept=False)
+        failed = [one for one in finished if not _is_handled(one)]
+        if failed or effects:
+            written.lost.update(self._record(owner, failed, effects, None).lost)
+        return written
+
+    def _record(
+        self,
+        owner: str,
+        finished: Sequence[Finished],
+        effects: Sequence[Effect],
+        claim: Claim | None,
+        *,
+        kept: bool = True,
+    ) -> Written:
         # Most entries have no headers, and for them nothing is called.
         headed = [one for one in finished if one.entry.headers is not None]
         awaited = [one for one in headed if is_awaited(one.entry.headers)]
         finished = [one for one in finished if one not in awaited] if awaited else finished
-        batch = batch_of(self._store, finished)
+        batch = batch_of(self._store, finished, kept=kept)
         links = self._store.links
         linked = [one for one in headed if one not in awaited and links.concern(one.entry.headers)]
 
@@ -148,9 +172,8 @@ class Moves:
             if waiting:
                 self._store.limit_keys.freed(connection, waiting)
             if lost:
-                lost -= self._recorded(
-                    connection, owner, [one for one in finished if one.entry.record_id in lost]
-                )
+                tried = [one for one in finished if one.entry.record_id in lost]
+                lost -= self._recorded(connection, owner, tried, kept=kept)
             if claim is None:
                 return lost, None
             if limited:
@@ -198,14 +221,20 @@ class Moves:
         return database.write(lambda connection: learn(connection, move(connection)))
 
     def _recorded(
-        self, connection: Connection, owner: str, finished: Sequence[Finished]
+        self, connection: Connection, owner: str, finished: Sequence[Finished], *, kept: bool = True
     ) -> set[int]:
-        """The ids whose very outcome stands in history.
+        """The ids whose very outcome stands in history. If it keeps none: that are nowhere.
 
         A former try recorded it, and its COMMIT gave no answer.
         """
         if not finished:
             return set()
+        if not kept:
+            ids = {one.entry.record_id for one in finished}
+            search = partial(
+                self._store.search, connection, where=lambda table: [table.c.record_id.in_(ids)]
+            )
+            return ids - {row.record_id for past in (False, True) for row in search(past=past)}
         tried = {
             (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date)
             for one in finished
@@ -250,7 +279,11 @@ def _all_of(entries: list[Entry]) -> Claimed:
     return Claimed(entries, len(entries))
 
 
-def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:
+def _is_handled(finished: Finished) -> bool:
+    return finished.state is State.PROCESSED and not finished.undelivered
+
+
+def batch_of(store: Store, finished: Sequence[Finished], *, kept: bool = True) -> Batch:
     """The outcomes as `Statements.move` and `Statements.finish` take them."""
     endings = [
         FinishRow(
@@ -268,4 +301,4 @@ def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:
         for entry in (outcome.entry,)
     ]
     endings.sort(key=_RECORD_ID)
-    return store.statements.batch(endings)
+    return store.statements.batch(endings, kept=kept)

@@ -1,8 +1,9 @@
 """Record ids taken from the database ahead of their rows, where it gives them out (PostgreSQL).
 
 An entry whose id is known before its INSERT can enter the ledger first: the INSERT then needs no
-transaction around it that keeps the row from being seen too early, and commits by itself. Ids that
-are never used leave gaps.
+transaction around it that keeps the row from being seen too early, and commits by itself. An entry
+with an idempotency key takes the key by its id before it is inserted, too. Ids that are never used
+leave gaps.
 
 A server that took over from another, or was restored, may give the same ids out again. Sessions
 don't outlive that, so that ids are forgotten as soon as any connection was opened since they were
@@ -45,10 +46,11 @@ class ReservedIds:
         self._opened, self._taken_at = 0, float("-inf")
         """How many connections had been opened when the ids were taken, and when that was."""
 
-    def take(self, count: int) -> tuple[list[int], int]:
+    def take(self, count: int, connection: Connection | None = None) -> tuple[list[int], int]:
         """`count` ids, ascending, and the number of connections that had been opened then.
 
-        Once that number has grown, the ids are of no use.
+        Once that number has grown, the ids are of no use, but in the transaction of our own
+        `connection` on which they are taken, if one is given.
 
         No ids where a row's id comes from its INSERT, or where each use opens a connection.
         """
@@ -61,7 +63,10 @@ class ReservedIds:
                 # A process that posts once should not leave a gap of a thousand.
                 self._block = min(LARGEST_BLOCK, 2 * max(self._block, count))
                 wanted = max(count, self._block)
-                self._ids.extend(self._database.fetch(partial(self._reserve, wanted)))
+                reserve = partial(self._reserve, wanted)
+                self._ids.extend(
+                    self._database.fetch(reserve) if connection is None else reserve(connection)
+                )
             return [self._ids.popleft() for _ in range(count)], self._opened
 
     def _reserve(self, count: int, connection: Connection) -> list[int]:

@@ -81,7 +81,9 @@ class Store(Transactions):
         self.circuits = Circuits(circuits, self.statements, clock)
         others: list[Link] = [self.keys, self.ordering, self.groups, self.circuits]
         waits = dialect.statements_for(WAITS)(schema)
-        self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
+        self.dependencies = Dependencies(
+            waits, self.statements, clock, ordering=self.ordering, others=Links(others)
+        )
         self.limit_keys = LimitKeyLink(self.statements, clock)
         # Groups last: others that end members wait for them.
         self.links = Links(

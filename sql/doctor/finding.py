@@ -56,6 +56,11 @@ def unchecked(check: str, subject: str, why: str, cure: str = "") -> Finding:
     return Finding(check, Severity.UNCHECKED, subject, why, cure)
 
 
+def counted(entries: int) -> str:
+    """A number of entries in words."""
+    return "1 entry" if entries == 1 else f"{entries:,} entries"
+
+
 def lasting(seconds: float) -> str:
     """A length of time in words, such as `3 h`."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

@@ -7,7 +7,12 @@ from sqlalchemy import Connection, Engine
 from sql.limits import Limits, milliseconds, whole
 from sql.mariadb.keys import MariaDBKeys
 from sql.mariadb.statements import MariaDBStatements
-from sql.mariadb.work import MariaDBWorkCounts, MariaDBWorkDocs, MariaDBWorkTasks
+from sql.mariadb.work import (
+    MariaDBWorkCounts,
+    MariaDBWorkDocs,
+    MariaDBWorkHistory,
+    MariaDBWorkTasks,
+)
 from sql.mysql.dialect import MySQL
 
 
@@ -19,6 +24,7 @@ class MariaDB(MySQL):
         MariaDBStatements,
         MariaDBKeys,
         MariaDBWorkTasks,
+        MariaDBWorkHistory,
         MariaDBWorkDocs,
         MariaDBWorkCounts,
     )

@@ -28,7 +28,7 @@ from sql.mysql.keys import MySQLKeys
 from sql.mysql.partitions import MySQLPartitions
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
-from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkTasks
+from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkHistory, MySQLWorkTasks
 from sql.settling import Ended, OpenDatabase
 
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
@@ -57,6 +57,7 @@ class MySQL(Dialect):
         MySQLStatements,
         MySQLKeys,
         MySQLWorkTasks,
+        MySQLWorkHistory,
         MySQLWorkDocs,
         MySQLWorkCounts,
     )

@@ -26,6 +26,7 @@ from sqlalchemy.types import String, Text, TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import send
+from sql.mysql import whole_rows
 from sql.mysql.capabilities import MYSQL
 from sql.statements import Statements
 from sql.statements.base import S, full_name
@@ -55,8 +56,17 @@ class MySQLStatements(Statements):
         )
 
     @memoized_property
+    def _whole(self) -> Sequence[ColumnElement[Any]]:
+        return whole_rows.whole(self.columns)
+
+    def _entries(
+        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
+    ) -> list[Sequence[Any]]:
+        return whole_rows.read(self._rows(connection, statement, parameters))
+
+    @memoized_property
     def _due_entries(self) -> Any:
-        return self._due(*self.columns)
+        return self._due(*self._whole)
 
     @memoized_property
     def _take(self) -> Any:
@@ -75,7 +85,7 @@ class MySQLStatements(Statements):
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
         given = claim.parameters()
-        rows = self._rows(connection, self._due_entries, given)
+        rows = self._entries(connection, self._due_entries, given)
         if rows:
             ids = sorted(row[0] for row in rows)
             self._change(connection, self._take, {**given, "ids": ids})

@@ -10,6 +10,7 @@ from sqlalchemy.util import memoized_property
 
 from sql.statements.work.counts import WorkCounts
 from sql.statements.work.docs import WorkDocs
+from sql.statements.work.history import WorkHistory
 from sql.statements.work.tasks import WorkTasks
 
 # A scan, which the optimisers prefer while a table is small, would wait for every row that another
@@ -20,12 +21,20 @@ BY_KEY = "FORCE INDEX (PRIMARY)"
 class MySQLWorkTasks(WorkTasks):
     """See `WorkTasks`."""
 
+    def takes_at_once(self, limit: int) -> bool:
+        """See `WorkTasks.takes_at_once`."""
+        del limit
+        return False
+
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
         return statement.with_hint(self.table, BY_KEY)
 
     def _by_arrival(self, statement: Select[Any]) -> Select[Any]:
         # InnoDB locks all index entries that it reads under a lock: this one answers the ORDER BY.
         return statement.with_hint(self.table, f"FORCE INDEX ({self.claim_index})")
+
+    def _by_lease(self, statement: Select[Any]) -> Select[Any]:
+        return statement.with_hint(self.table, "FORCE INDEX (work_tasks_leases)")
 
     @memoized_property
     def _first(self) -> Any:
@@ -62,6 +71,13 @@ class MySQLWorkTasks(WorkTasks):
             values["claims"] += 1
             claimed.append(tuple(values.values()))
         return claimed
+
+
+class MySQLWorkHistory(WorkHistory):
+    """See `WorkHistory`."""
+
+    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
+        return statement.with_hint(self.tasks, BY_KEY)
 
 
 class MySQLWorkDocs(WorkDocs):

@@ -114,6 +114,8 @@ class PostgreSQL(Dialect):
                 "connect_timeout": self._limits.connect,
             },
             "isolation_level": "READ COMMITTED",
+            # Else each pool would ask the server for the type hstore, which our tables don't have.
+            "use_native_hstore": False,
         }
 
     def settled(self, database: OpenDatabase, ended: Ended) -> bool:

@@ -68,8 +68,14 @@ class PostgreSQLStatements(PostgreSQLInserts):
         moved = insert(past).from_select(list(values), select(*values.values()))
         return moved.returning(past.c.record_id)
 
+    @memoized_property
+    def _finish_unkept(self) -> Any:
+        held = self._held(self._batch())
+        return delete(self.main).where(*held).returning(self.main.c.record_id)
+
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
-        rows = self._rows(connection, self._finish, {"batch": batch.text, "owner": owner})
+        statement = self._finish if batch.kept else self._finish_unkept
+        rows = self._rows(connection, statement, {"batch": batch.text, "owner": owner})
         return {row[0] for row in rows}
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:

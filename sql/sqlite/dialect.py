@@ -44,6 +44,7 @@ from sql.sqlite.keys import SQLiteKeys
 from sql.sqlite.patience import patiently
 from sql.sqlite.raw import SQLiteRaw, commits_each
 from sql.sqlite.statements import SQLiteStatements
+from sql.sqlite.work import SQLiteWorkTasks
 from sql.sqlite.writers import Queue, SQLiteWriterLock, is_busy, not_begun
 from sql.watching import Heard, Watch
 from sql.writer_lock import WriterLock
@@ -65,7 +66,11 @@ class SQLite(Dialect):
     """SQLite's ways."""
 
     name = "sqlite"
-    own_statements: tuple[type[object], ...] = (SQLiteStatements, SQLiteKeys)
+    own_statements: tuple[type[object], ...] = (
+        SQLiteStatements,
+        SQLiteKeys,
+        SQLiteWorkTasks,
+    )
     capabilities = SQLITE
     raw = SQLiteRaw()
 

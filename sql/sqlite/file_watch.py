@@ -33,7 +33,8 @@ def commits_of_others(
 ) -> Generator[Heard, None, None]:
     """See `Dialect.commits_of_others`.
 
-    `own_changes` is raised by each write transaction of this process.
+    One hint comes first: others may have committed before the first look. `own_changes` is raised
+    by each write transaction of this process.
     """
     monotonic, bell = watch.monotonic, watch.bell
     with data_version(engine) as version:
@@ -42,20 +43,25 @@ def commits_of_others(
         look = log_state(engine)
         logged: tuple[int, int] | None = None
         wanted_since: float | None = None
+        yield Heard(seen_at)
+        trusted = False
         while not bell.rung:
             now = monotonic()
             before, logged = logged, look()
             if logged != before:
-                written_at = now
+                # Not `now`: the thread may have stood still since.
+                written_at, trusted = monotonic(), False
             # The log's state is cheaper to ask for, but two commits within a tick may leave it the
-            # same.
-            if now - written_at < TICK_SECONDS and (current := version()) != seen:
-                by_others = own_changes() == own
-                seen, own, seen_at = current, own_changes(), monotonic()
-                if by_others:
-                    changed_at, woken_at = now, float("-inf")
-                if wanted_since is None:
-                    wanted_since = seen_at
+            # same: it is trusted after one more look that came later than the tick.
+            if not trusted:
+                trusted = now - written_at >= TICK_SECONDS
+                if (current := version()) != seen:
+                    by_others = own_changes() == own
+                    seen, own, seen_at = current, own_changes(), monotonic()
+                    if by_others:
+                        changed_at, woken_at = now, float("-inf")
+                    if wanted_since is None:
+                        wanted_since = seen_at
             busy = now - changed_at < 1.0
             # An idle node's own beat is mostly followed by a look without a hint.
             if wanted_since is not None:

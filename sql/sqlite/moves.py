@@ -15,7 +15,7 @@ and they end with it. For `bus_events` they are
   They read the parameters as `NEW."owner"`, `NEW."batch"` and so on. Which of them SQLite runs
   first makes no difference: an entry that ends is not due.
 - `bus_events_gone`, a view. An INSERT of an id into it runs a trigger that deletes the entry.
-- `bus_events_ended`, a table: the outcomes that the last move has written to history.
+- `bus_events_ended`, a table: the outcomes that the last move has written.
 - `bus_events_claims`, a table: the ids that the last move has claimed.
 
 The INSERT commits by itself. The two tables are read after it, while others write.
@@ -30,6 +30,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Boolean,
     ColumnElement,
     Connection,
     Dialect,
@@ -51,6 +52,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
+from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import send
@@ -100,8 +102,9 @@ class SQLiteMoves(Statements):
                 send(connection, statement, ())
             known.add(self.main.name)
         given = _NO_CLAIM if claim is None else claim.parameters()
-        text = None if batch is None else batch.text
-        self._change(connection, self._move, {**given, "owner": owner, "batch": text})
+        text, kept = (None, None) if batch is None else (batch.text, batch.kept)
+        given = {**given, "owner": owner, "batch": text, "kept": kept}
+        self._change(connection, self._move, given)
 
         def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
             sleep(0)  # whoever is to write next needs Python's lock for it
@@ -153,7 +156,7 @@ class SQLiteMoves(Statements):
 
     @memoized_property
     def _move_view(self) -> TableClause:
-        given = {"batch": Text(), **CLAIM_PARAMETERS}
+        given: dict[str, TypeEngine[Any]] = {"batch": Text(), "kept": Boolean(), **CLAIM_PARAMETERS}
         return table(f"{self.main.name}_move", *(column(*one) for one in given.items()))
 
     @memoized_property
@@ -200,12 +203,14 @@ class SQLiteMoves(Statements):
         history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
             name: ended.c[name] for name in OUTCOME_COLUMNS
         }
-        rows_of_ended = self._found(ended, history.values(), main.c.record_id.is_not(None))
+        rows_of_ended = self._found(ended, history.values(), main.c.record_id.is_not(None)).where(
+            bindparam("kept", required=True, type_=Boolean())
+        )
         return [
             # Outcomes whose fence still holds are kept,
             delete(ended),
             insert(ended).from_select(list(FINISH_COLUMNS), held),
-            # their entries copied to history,
+            # their entries copied to history, if it keeps them,
             insert(self.past).from_select(list(history), rows_of_ended),
             # and deleted, one by one.
             insert(self._gone_view).from_select(["record_id"], select(ended.c.record_id)),

@@ -139,6 +139,17 @@ class PairStatements(HotStatements):
         self.replays = in_schema(queue_replays, self.main.schema)
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
 
+    @property
+    def _whole(self) -> Sequence[ColumnElement[Any]]:
+        """What `_entries` has to be given: all columns of an entry, in any form."""
+        return self.columns
+
+    def _entries(
+        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
+    ) -> list[Sequence[Any]]:
+        """The rows of all of an entry's columns, by a statement that selects `_whole`."""
+        return self._rows(connection, statement, parameters)
+
     def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
         """Whether the id of another table's row is that of a row of the main table.
 

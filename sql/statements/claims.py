@@ -132,15 +132,18 @@ class Claims(PairStatements):
 
     @memoized_property
     def _owned(self) -> Any:
-        return self._owned_where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
+        named = self.main.c.record_id.in_(bindparam("ids", expanding=True))
+        return self._owned_where(named, self.columns)
 
     @memoized_property
     def _owned_one(self) -> Any:
-        return self._owned_where(self.main.c.record_id == bindparam("record_id"))
+        return self._owned_where(self.main.c.record_id == bindparam("record_id"), self._whole)
 
-    def _owned_where(self, condition: ColumnElement[bool]) -> Any:
+    def _owned_where(
+        self, condition: ColumnElement[bool], columns: Sequence[ColumnElement[Any]]
+    ) -> Any:
         main = self.main
-        return select(*self.columns).where(
+        return select(*columns).where(
             condition,
             main.c.processing_owner == bindparam("owner"),
             main.c.processing_state == IN_PROCESSING,
@@ -154,7 +157,8 @@ class Claims(PairStatements):
         It proves that their transaction committed.
         """
         if len(ids) == 1:  # most often, and the driver alone is faster
-            return self._rows(connection, self._owned_one, {"record_id": ids[0], "owner": owner})
+            one = {"record_id": ids[0], "owner": owner}
+            return self._entries(connection, self._owned_one, one)
         return connection.execute(self._owned, {"ids": list(ids), "owner": owner}).all()
 
     def held(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -19,6 +20,7 @@ from sqlalchemy import (
     update,
 )
 
+from sql.statements.base import batches
 from sql.statements.insertion import InsertNew
 from sql.tables import in_schema, queue_order_heads, queue_ordered
 
@@ -75,6 +77,36 @@ class Ordered:
         )
         return rows[0] if rows else None
 
+    def lane(self, connection: Connection, table_name: str, record_id: int) -> str | None:
+        """The lane of an entry; None if it has none."""
+        entries = self.entries
+        mine = select(entries.c.lane).where(*_has_id(entries, table_name, record_id))
+        found: str | None = connection.execute(mine).scalar_one_or_none()
+        return found
+
+    def places(
+        self, connection: Connection, table_name: str, *, ids: Sequence[int]
+    ) -> list[Row[Any]]:
+        """Those of `ids` that have a place, in the order of places."""
+        entries, found = self.entries, list[Row[Any]]()
+        for batch in batches(ids):
+            mine = entries.c.table_name == table_name, entries.c.record_id.in_(batch)
+            found += connection.execute(select(entries).where(*mine))
+        return sorted(found, key=attrgetter("place"))
+
+    def give_lane(
+        self, connection: Connection, table_name: str, record_id: int, lane: str, *, unstarted: bool
+    ) -> None:
+        """Give an entry another lane. `unstarted`: a node is to give its key a turn then."""
+        mine = update(self.entries).where(*_has_id(self.entries, table_name, record_id))
+        connection.execute(mine.values(lane=lane, unstarted=unstarted))
+
+    def unstarted_in(self, connection: Connection, key: OrderKey, lane: str) -> list[int]:
+        """The entries of a lane for which a node is to give their key a turn."""
+        entries = self.entries
+        mine = (*_is(entries, key), entries.c.unstarted == true(), entries.c.lane == lane)
+        return list(connection.execute(select(entries.c.record_id).where(*mine)).scalars())
+
     def remove(self, connection: Connection, table_name: str, record_id: int) -> None:
         """An entry waits no longer, and is no head."""
         connection.execute(
@@ -105,7 +137,7 @@ class Ordered:
             connection.execute(update(table).where(*mine).values(record_id=new_id))
 
     def unstarted(self, connection: Connection, table_name: str, limit: int) -> list[OrderKey]:
-        """Keys of entries, of `limit` at most, that callers' transactions have posted."""
+        """Keys of entries, of `limit` at most, that callers' transactions have changed."""
         entries = self.entries
         columns = [entries.c[name] for name in OrderKey._fields]
         posted = (entries.c.table_name == table_name, entries.c.unstarted == true())

@@ -73,6 +73,8 @@ class Batch(msgspec.Struct):
 
     text: str
     ids: list[int]
+    kept: bool = True
+    """Whether they go to history; else they are deleted."""
 
 
 _DATES = [
@@ -130,15 +132,23 @@ class Outcomes(PairStatements):
         return select(self.main.c.record_id).where(*self._held(batch))
 
     @memoized_property
+    def _lock_held(self) -> Any:
+        batch = self._batch()
+        found = self._looked_up(select(self.main.c.record_id).select_from(batch))
+        return found.where(*self._held(batch)).with_for_update(of=self.main)
+
+    @memoized_property
     def _delete(self) -> Any:
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
-    def batch(self, endings: Sequence[FinishRow]) -> Batch:
+    def batch(self, endings: Sequence[FinishRow], *, kept: bool = True) -> Batch:
         """Rows as `finish` takes them, by ascending id."""
-        return Batch(self._encode(endings), [ending.record_id for ending in endings])
+        return Batch(self._encode(endings), [ending.record_id for ending in endings], kept)
 
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         """Move entries to history with their outcomes, and return the ids moved.
+
+        Those of a batch that is not `kept` are deleted.
 
         The finish loop calls it by way of `Statements.move`. On PostgreSQL it is one statement;
         SQLite has its own `move`.
@@ -147,6 +157,8 @@ class Outcomes(PairStatements):
         changed.
         """
         parameters = {"batch": batch.text, "owner": owner}
+        if not batch.kept:
+            return self._end_unkept(connection, parameters)
         copied = self._change(connection, self._finish_insert, parameters)
         ids = set(batch.ids)
         if copied != len(ids):
@@ -155,6 +167,13 @@ class Outcomes(PairStatements):
             ids = {row[0] for row in self._rows(connection, self._still_held, parameters)}
         self._remove_copied(connection, sorted(ids), copied)
         return ids
+
+    def _end_unkept(self, connection: Connection, parameters: Mapping[str, Any]) -> set[int]:
+        """Delete the entries of a batch; returns their ids."""
+        ids = sorted(row[0] for row in self._rows(connection, self._lock_held, parameters))
+        if ids:
+            self._remove(connection, ids)
+        return set(ids)
 
     def _remove_copied(self, connection: Connection, ids: Sequence[int], copied: int) -> None:
         removed = self._remove(connection, ids) if ids else 0

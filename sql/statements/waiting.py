@@ -32,22 +32,21 @@ class Waiting(Outcomes):
     def lock_free(self, connection: Connection, *, ids: Sequence[int]) -> list[Row[Any]]:
         """Lock those of `ids` that nobody holds, and return what a decision about them takes."""
         main, found = self.main, list[Row[Any]]()
-        names = ("record_id", "processing_state", "effective_date", "headers")
+        names = ("record_id", "queue_name", "processing_state", "effective_date", "headers")
         for batch in batches(ids):
             chosen = select(*(main.c[name] for name in names)).where(main.c.record_id.in_(batch))
             ordered = self._looked_up(chosen.order_by(main.c.record_id))
             found += connection.execute(ordered.with_for_update(skip_locked=True))
         return found
 
-    def unmarked(self, connection: Connection, *, lane: str, mark: str, limit: int) -> list[int]:
-        """Ids of WAITING entries without a mark, among the first `limit` entries of a lane."""
+    def waiting(self, connection: Connection, *, lane: str, limit: int) -> list[Row[Any]]:
+        """(record_id, headers) of WAITING entries, among the first `limit` entries of a lane."""
         main = self.main
         columns = main.c.record_id, main.c.processing_state, main.c.headers
         first = self._by_claims(select(*columns)).where(main.c.lane == lane)
         some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
-        plain = some.c.headers.is_(None) | some.c.headers.not_like(f'%"{mark}"%')
-        chosen = select(some.c.record_id).where(some.c.processing_state == WAITING, plain)
-        return list(connection.execute(chosen).scalars())
+        chosen = select(some.c.record_id, some.c.headers)
+        return list(connection.execute(chosen.where(some.c.processing_state == WAITING)))
 
     def ends(self, connection: Connection, *, ids: Sequence[int]) -> dict[int, Row[Any]]:
         """(record_id, processing_state, origin_id) of ended entries, by id."""

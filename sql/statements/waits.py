@@ -105,11 +105,6 @@ class Waits:
         due = self._due(table_name, now, limit).with_for_update(skip_locked=True)
         return list(connection.execute(due))
 
-    def unknown(self, connection: Connection, table_name: str, *, ids: Sequence[int]) -> list[int]:
-        """Those of `ids` that wait for nothing."""
-        known = {row.waiter_id for row in self.of_waiters(connection, table_name, ids=ids)}
-        return [record_id for record_id in ids if record_id not in known]
-
     def counts(self, connection: Connection, table_name: str) -> tuple[int, int]:
         """How many entries wait for others, and how many of them until a person decides."""
         table = self.table

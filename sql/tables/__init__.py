@@ -32,8 +32,11 @@ from sql.tables.work import (
     TASK_QUEUE_LENGTH,
     work_doc_sets,
     work_docs,
+    work_limits,
     work_namespace_counts,
     work_queue_counts,
+    work_queue_settings,
+    work_task_history,
     work_tasks,
 )
 
@@ -78,7 +81,10 @@ __all__ = [
     "queue_waits",
     "work_doc_sets",
     "work_docs",
+    "work_limits",
     "work_namespace_counts",
     "work_queue_counts",
+    "work_queue_settings",
+    "work_task_history",
     "work_tasks",
 ]

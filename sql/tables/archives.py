@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, MetaData, String, Table
+from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table
 
 from sql.tables.conventions import NAME_LENGTH, OPTIONS
-from sql.types import UtcDateTime, long_text, name
+from sql.types import UtcDateTime, long_bytes, long_text, name
 
 RUN_LENGTH = 40
 """Longest name of a run of the archive."""
@@ -24,12 +24,26 @@ queue_archives = Table(
     Column("manifest_number", BigInteger),
     Column("manifest_sha256", String(64)),
     Column("newest_date", UtcDateTime),
+    Column("archive", String(RUN_LENGTH)),
+    Column("kind", String(16)),
+    Column("state", String(16)),
+    Column("manifest", long_bytes()),
     **OPTIONS,
 )
-"""Archived ranges of history whose rows are deleted here.
+"""The log of all archives: a row for each run that has published a manifest, with its bytes.
 
-The transaction that deletes them enters them.
+`archive` names the archive: the run of its first manifest. `state` is `published` until the run's
+rows are deleted from history, and `deleted` from then on. `deleted_date` is when that was; until
+then, when the row was entered. Versions before 0.3 entered only runs whose rows they had deleted:
+`archive`, `kind`, `state` and `manifest` are NULL until the next run fills them.
 """
+Index(
+    "queue_archives_place",
+    queue_archives.c.table_name,
+    queue_archives.c.archive,
+    queue_archives.c.manifest_number,
+    unique=True,
+)
 
 queue_replays = Table(
     "queue_replays",

@@ -26,8 +26,9 @@ queue_ordered = Table(
 )
 """Live entries that have an order key, by the place in which they were posted.
 
-Not by their ids, which a process may take ahead. `lane`: where the entry goes when its turn comes.
-`unstarted`: a caller's transaction has posted it, which could not wait for a turn of its key.
+Not by their ids, which a process may take ahead. `lane`: where the entry goes when its turn comes;
+that of waiting entries if it has to wait for others first. `unstarted`: a caller's transaction has
+posted, released or removed it, which could not wait for a turn of its key.
 """
 Index(
     "queue_ordered_key",

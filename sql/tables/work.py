@@ -1,8 +1,17 @@
-"""The tables of the work queue: tasks, docs in sets, and counts of both."""
+"""The tables of the work queue: tasks, their history and limits, docs in sets, and counts."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, literal_column
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    literal_column,
+)
 from sqlalchemy.types import TypeEngine
 
 from sql.tables.conventions import OPTIONS
@@ -30,6 +39,7 @@ work_tasks = Table(
     Column("err", long_text()),
     Column("value_json", long_text()),
     Column("value_bytes", long_bytes()),
+    Column("failed_in", name(TASK_QUEUE_LENGTH)),
     **OPTIONS,
 )
 """Tasks. A task that nobody has claimed yet has no `lease_date`, nor has one that was released.
@@ -61,6 +71,64 @@ Index(
     postgresql_where=_claimed,
     sqlite_where=_claimed,
 )
+
+work_task_history = Table(
+    "work_task_history",
+    MetaData(),
+    Column("record_id", record_id(), primary_key=True, autoincrement=True),
+    Column("task_id", name(TASK_ID_BYTES), nullable=False),
+    Column("queue", name(TASK_QUEUE_LENGTH), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("claims", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("created_date", UtcDateTime, nullable=False),
+    Column("modified_date", UtcDateTime, nullable=False),
+    Column("finished_date", UtcDateTime, nullable=False),
+    Column("finished_by", name(CLAIMANT_BYTES), nullable=False),
+    Column("err", long_text()),
+    Column("value_json", long_text()),
+    Column("value_bytes", long_bytes()),
+    sqlite_autoincrement=True,
+    **OPTIONS,
+)
+"""Tasks that were deleted, of queues that keep them, as they were then."""
+Index(
+    "work_task_history_by_queue",
+    work_task_history.c.queue,
+    work_task_history.c.finished_date,
+    work_task_history.c.record_id,
+)
+Index("work_task_history_by_task", work_task_history.c.task_id)
+
+work_queue_settings = Table(
+    "work_queue_settings",
+    MetaData(),
+    Column("queue", name(TASK_QUEUE_LENGTH), primary_key=True),
+    Column("history_since", UtcDateTime),
+    **OPTIONS,
+)
+"""What is set for queues. A row stays for good: each queue that has history has one.
+
+Without `history_since` the queue keeps no history any more.
+"""
+
+work_limits = Table(
+    "work_limits",
+    MetaData(),
+    Column("queue", name(TASK_QUEUE_LENGTH), primary_key=True),
+    Column("concurrency", Integer),
+    Column("rate", Integer),
+    Column("per_microseconds", BigInteger),
+    Column("burst", Integer),
+    Column("limited_by", String(255), nullable=False),
+    Column("since", UtcDateTime, nullable=False),
+    Column("arrival_date", UtcDateTime),
+    **OPTIONS,
+)
+"""Limits of queues. A claim of a limited queue locks its row, and counts the leases of the queue.
+
+`arrival_date`: when the next claim is due at this rate, by the database's clock.
+"""
 
 work_doc_sets = Table(
     "work_doc_sets",

@@ -1,4 +1,4 @@
-"""`stickybus history archive`, `compact` and `verify`: history as files."""
+"""`stickybus history archive`, `compact`, `expire` and `verify`: history as files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from history_pipeline.arrow import check_arrow
+from history_pipeline import Scale
+from history_pipeline.extras import check_arrow
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.scale_options import FileBytes, IdsPerPartition, MaxPartitions, RunRows
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from history_pipeline.verification import Verified
+    from history_pipeline import Verified
 
 Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
 
@@ -80,6 +82,10 @@ def archive(
             show_default=False,
         ),
     ] = None,
+    run_rows: RunRows = Scale.run_rows,
+    ids_per_partition: IdsPerPartition = Scale.ids_per_partition,
+    max_partitions: MaxPartitions = Scale.max_partitions,
+    file_bytes: FileBytes = Scale.file_bytes,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
@@ -97,15 +103,24 @@ def archive(
       stickybus history archive --to s3a://bucket/archive --table notifications --before 90d --json
     """
     until = None if before is None else moment(before, now=datetime.now(UTC))
+    scale = Scale(run_rows, ids_per_partition, max_partitions, file_bytes)
     with opened(url, table):
         pass  # a mistyped file or table is told before Spark starts
     with steps(quiet=as_json) as told:
-        from history_pipeline.job import job_session
+        from history_pipeline.job_session import job_session
 
         with job_session("stickybus archive") as spark:
-            from history_pipeline.archiving import archive_history
+            from history_pipeline import archive_history
 
-            done = archive_history(spark, url_of(url), to, table=table, before=until, progress=told)
+            done = archive_history(
+                spark,
+                url_of(url),
+                to,
+                table=table,
+                before=until,
+                scale=scale,
+                progress=told,
+            )
     if as_json:
         write_json(asdict(done))
         return
@@ -123,21 +138,38 @@ def archive(
     )
 
 
-def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json = False) -> None:
+def compact(
+    *,
+    folder: Folder,
+    file_bytes: FileBytes = Scale.file_bytes,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
     """Make few files of the many of a day in an archive; archives and readers may go on meanwhile.
 
-    The old files are removed by the next archive or compaction that comes a day later or more.
+    The old files are removed by the next archive, compaction or expiry that comes a day later or
+    more. The database that was archived holds the log of the archive.
 
     Example:
-      stickybus history compact --in /var/archive
+      stickybus history compact --in /var/archive --url postgresql://user@host/name
     """
+    with opened(url, table):
+        pass  # a mistyped file or table is told before Spark starts
     with steps(quiet=as_json) as told:
-        from history_pipeline.job import job_session
+        from history_pipeline.job_session import job_session
 
         with job_session("stickybus compact") as spark:
-            from history_pipeline.compaction import compact_archive
+            from history_pipeline import compact_archive
 
-            done = compact_archive(spark, folder, table=table, progress=told)
+            done = compact_archive(
+                spark,
+                folder,
+                database=url_of(url),
+                table=table,
+                scale=Scale(file_bytes=file_bytes),
+                progress=told,
+            )
     if as_json:
         write_json(asdict(done))
     elif done.run is None:
@@ -150,6 +182,53 @@ def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json =
             f"with {plural(done.entries, 'row')}",
             markup=False,
         )
+
+
+def expire(
+    *,
+    folder: Folder,
+    before: Annotated[
+        str,
+        typer.Option(
+            help="Only days that were over before: so long ago (90d, 2y), or ISO 8601.",
+            show_default=False,
+        ),
+    ],
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Remove the oldest days of an archive; archives and readers may go on meanwhile.
+
+    No reader sees these days any more. Their files are removed by the next archive, compaction or
+    expiry that comes a day later or more.
+
+    Examples:
+      stickybus history expire --in /var/archive --before 2y --url postgresql://user@host/name
+
+      stickybus history expire --in /var/archive --before 2026-01-01T00:00:00Z --json
+    """
+    until = moment(before, now=datetime.now(UTC))
+    with opened(url, table):
+        pass  # a mistyped file or table is told before Spark starts
+    with steps(quiet=as_json):
+        from history_pipeline.job_session import job_session
+
+        with job_session("stickybus expire") as spark:
+            from history_pipeline import expire_archive
+
+            done = expire_archive(spark, folder, database=url_of(url), before=until, table=table)
+    if as_json:
+        write_json(asdict(done))
+        return
+    gone = f"{plural(done.entries, 'row')} of {plural(done.days, 'day')} ({done.first_day} to {done.last_day})"
+    console().print(
+        f"{gone} are gone, with {plural(done.files, 'file')} ({decimal(done.size_bytes)})"
+        if done.run
+        else f"nothing to do: no day of {done.target} was over before {done.before.isoformat()}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def verify(
@@ -182,7 +261,7 @@ def verify(
       stickybus history verify --in /var/archive --sums > archive.sha256
     """
     check_arrow()
-    from history_pipeline.verification import checksums, verify_archive
+    from history_pipeline import checksums, verify_archive
 
     if sums:
         for path, sha256 in checksums(folder, table=table).items():
@@ -199,21 +278,27 @@ def verify(
     else:
         for path in done.damaged:
             errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
+        for path in done.lost:
+            errors().print(
+                f"missing: {done.target}/{path}. The next archive or compaction writes it anew from the database",
+                markup=False,
+                soft_wrap=True,
+            )
         console().print(
             f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {_verdict(done)}",
             markup=False,
             soft_wrap=True,
         )
-    if done.damaged:
+    if done.damaged or done.lost:
         raise typer.Exit(BAD_DATA)
 
 
 def _verified_by_content(folder: str, table: str, database: URL | None, *, quiet: bool) -> Verified:
     with steps(quiet=quiet):
-        from history_pipeline.job import job_session
+        from history_pipeline.job_session import job_session
 
         with job_session("stickybus verify") as spark:
-            from history_pipeline.content import verify_content
+            from history_pipeline import verify_content
 
             return verify_content(spark, folder, table=table, database=database)
 
@@ -221,6 +306,8 @@ def _verified_by_content(folder: str, table: str, database: URL | None, *, quiet
 def _verdict(done: Verified) -> str:
     if done.damaged:
         return f"{len(done.damaged)} not sound"
+    if done.lost:
+        return f"sound, but {plural(len(done.lost), 'manifest')} missing"
     if done.without_sha256:
         return (
             f"all as their manifests say, but {plural(done.without_sha256, 'file')} of an old format by size alone. "

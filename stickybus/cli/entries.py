@@ -146,10 +146,10 @@ def show(
 
 
 def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
-    from history_pipeline.arrow import check_arrow
+    from history_pipeline.extras import check_arrow
 
     check_arrow()
-    from history_pipeline.lookup import find_archived
+    from history_pipeline import find_archived
 
     located = find_archived(archive, table=table, record_ids=[record_id], limit=1)
     return [one.entry for one in located]

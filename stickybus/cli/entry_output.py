@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from queue_core.model.entry import Entry
-from queue_core.reading.search import Located
+from queue_core.model.entry import Entry, Located
 from stickybus.cli.output import console, plural, write_json, write_table
 
 

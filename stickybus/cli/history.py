@@ -10,10 +10,10 @@ import msgspec
 import typer
 
 from queue_core.dividing import partition_history
+from queue_core.model.entry import Located
 from queue_core.model.states import State
-from queue_core.queue_reads import HistoryFilters
+from queue_core.reading.filters import HistoryFilters
 from queue_core.reading.forgetting import Forgotten
-from queue_core.reading.search import Located
 from sql.partitions import Period
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
@@ -145,10 +145,10 @@ class _Where(TypedDict):
 
 
 def _archived(archive: str, where: _Where, filters: HistoryFilters) -> list[Located]:
-    from history_pipeline.arrow import check_arrow
+    from history_pipeline.extras import check_arrow
 
     check_arrow()
-    from history_pipeline.lookup import find_archived
+    from history_pipeline import find_archived
 
     return find_archived(archive, **where, **filters)
 

@@ -7,8 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 from stickybus.cli.usage import UsageError
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_UNITS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3_600.0,
+    "d": 86_400.0,
+    "w": 604_800.0,
+    "y": 31_536_000.0,
+}
+_FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdwy])")
 
 
 def duration(text: str) -> timedelta:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from stickybus.cli.archive import steps
 from stickybus.cli.entry_options import DEFAULT_TABLE
+from stickybus.cli.moments import moment
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 
@@ -42,6 +44,16 @@ def replay(
             show_default=False,
         ),
     ],
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Only what ended since: so long ago (7d), or ISO 8601. Days before are not read.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Only what ended before, likewise.", show_default=False)
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Post them; else only show what would be posted.")
     ] = False,
@@ -57,18 +69,28 @@ def replay(
     are never shown. Needs Java and the extra `spark`.
 
     Examples:
-      stickybus history replay --from /var/archive --where "processing_state = 'FAILED'"
+      stickybus history replay --from /var/archive --where "processing_state = 'FAILED'" --since 7d
 
       stickybus history replay --from /var/archive --where "record_id IN (4711, 4712)" --yes
     """
+    now = datetime.now(UTC)
+    begin, end = (None if text is None else moment(text, now=now) for text in (since, until))
     with opened(url, table) as engine, steps(quiet=as_json) as told:
-        from history_pipeline.job import job_session
+        from history_pipeline.job_session import job_session
 
         with job_session("stickybus replay") as spark:
-            from history_pipeline.replay import replay_archive
+            from history_pipeline import replay_archive
 
             done = replay_archive(
-                spark, url_of(url), folder, where=where, table=table, post=yes, progress=told
+                spark,
+                url_of(url),
+                folder,
+                where=where,
+                since=begin,
+                until=end,
+                table=table,
+                post=yes,
+                progress=told,
             )
         if done.posted:
             engine.lifecycle.hints.tell()

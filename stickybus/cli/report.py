@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from stickybus.cli.archive import steps
 from stickybus.cli.exit_codes import BAD_DATA
+from stickybus.cli.moments import moment
 from stickybus.cli.output import console, write_json
 from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError
@@ -35,6 +37,20 @@ def report(
             show_default=False,
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Count only what ended since: so long ago (7d), or ISO 8601.", show_default=False
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Count only what ended before, likewise.", show_default=False),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Exact percentiles, of all rows: by Spark, which needs Java."),
+    ] = False,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,32 +64,51 @@ def report(
 ) -> None:
     """Report on history: is everything complete, what failed, how long it took. Reads no payloads.
 
-    Exit code 1 if an entry is lost or ended twice. Needs Java and the extra `spark`.
+    Exit code 1 if an entry is lost or ended twice. Needs the extra `report`.
 
     Examples:
-      stickybus report --to report.html
+      stickybus report --to report.html --since 7d
 
       stickybus report --to report.html --figures figures --from-archive /var/archive
 
       stickybus report --from-archive /var/archive --url '' --json
     """
+    now = datetime.now(UTC)
+    begin, end = (None if text is None else moment(text, now=now) for text in (since, until))
+    if begin is not None and end is not None and begin >= end:
+        raise UsageError(f"--until {until} is not after --since {since}")
     _check(to, figures, from_archive, table, url, as_json=as_json)
+    from history_pipeline.extras import check_arrow
+
+    check_arrow("report")
+    from history_pipeline import Period
+
+    period = Period(begin, end)
+    database = url_of(url) if url else None
     with steps(quiet=as_json) as told:
-        from history_pipeline.job import job_session
+        if exact:
+            from history_pipeline.job_session import job_session
 
-        with job_session("stickybus report") as spark:
-            from history_pipeline.audit import audit
+            with job_session("stickybus report") as spark:
+                from history_pipeline import audit
 
-            found = audit(
-                spark,
-                url=url_of(url) if url else None,
-                archive=from_archive,
-                tables=table,
-                progress=told,
+                found = audit(
+                    spark,
+                    url=database,
+                    archive=from_archive,
+                    tables=table,
+                    period=period,
+                    progress=told,
+                )
+        else:
+            from history_pipeline import rolled_audit
+
+            found = rolled_audit(
+                url=database, archive=from_archive, tables=table, period=period, progress=told
             )
-    from history_pipeline.report import as_json as document
-    from history_pipeline.report import write_figures, write_page
-    from history_pipeline.verdict import Standing, verdict
+    from history_pipeline import write_figures, write_page
+    from history_pipeline.reports.report import as_json as document
+    from history_pipeline.reports.verdict import Standing, verdict
 
     if to is not None:
         write_page(found, to)
@@ -100,7 +135,7 @@ def _check(
     *,
     as_json: bool,
 ) -> None:
-    """Tell of what can't work before Spark starts."""
+    """Tell of what can't work before anything is read."""
     if to is None and figures is None and not as_json:
         raise UsageError("nowhere to write: give --to FILE, --figures DIR or --json")
     if to is not None and (to.is_dir() or not to.parent.is_dir()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,13 @@ def ins(
         str | None,
         typer.Option("--id", help="Its id. Default: a new one.", show_default=False),
     ] = None,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="If the id exists, show that task instead.")
+    ] = False,
+    priority: Annotated[
+        Literal["normal", "high", "urgent"],
+        typer.Option(help="A head start of ten minutes, or an hour, over others."),
+    ] = "normal",
     as_json: Json = False,
     opened: Opening,
 ) -> None:
@@ -51,9 +58,23 @@ def ins(
     """
     values = [value_of(text) for text in value or ["null"]]
     wait = seconds(delay)
-    new = [Insert(queue=queue, value=one, delay=wait or None, id=task_id) for one in values]
+    new = [
+        Insert(
+            queue=queue,
+            value=one,
+            delay=wait or None,
+            id=task_id,
+            skip_existing=skip_existing,
+            priority=priority,
+        )
+        for one in values
+    ]
     with opened() as work:
-        write("inserted", work.modify(*new).inserted, as_json=as_json)
+        modified = work.modify(*new)
+    if modified.existing and not as_json:
+        write("there already", modified.existing, as_json=False)
+    else:
+        write("inserted", (*modified.inserted, *modified.existing), as_json=as_json)
 
 
 @grouped(opened=opening)

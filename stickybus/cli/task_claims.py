@@ -10,6 +10,7 @@ from stickybus.cli.option_groups import grouped
 from stickybus.cli.target import Json
 from stickybus.cli.task_output import Id, read, refuse, write
 from stickybus.cli.work import Lease, Opening, Queue, opening, seconds
+from work_queue.work_queue import WorkQueue
 
 
 @grouped(opened=opening)
@@ -58,6 +59,8 @@ def tryclaimid(
 ) -> None:
     """Claim one certain task, if it can be claimed now, and show it.
 
+    If the limit of its queue has no place, it can't. It takes no place itself.
+
     Examples:
       stickybus tasks tryclaimid -t 01a2 --claimant ann
     """
@@ -66,5 +69,14 @@ def tryclaimid(
         if found.at > work.time():
             holder = f"{found.claimant} holds it" if found.claimant else "nobody can claim it"
             refuse(f"{holder} until {found.at.isoformat()}")
+        _check_limit(work, found.queue)
         changed = work.modify(found.renew(seconds(lease))).changed
     write("claimed", changed, as_json=as_json)
+
+
+def _check_limit(work: WorkQueue, queue: str) -> None:
+    """End the command if as many tasks of the queue are claimed as its limit allows."""
+    for limit in work.limits(queue):
+        claimed = sum(stats.claimed for stats in work.queue_stats(queue))
+        if limit.concurrency is not None and claimed >= limit.concurrency:
+            refuse(f"{queue} is limited to {limit.told}, and {claimed:,} are claimed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NoReturn
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.output import errors, plural, write_json, write_table
 from stickybus.cli.work import facts, row
+from work_queue.finished_task import FinishedTask
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
@@ -34,6 +35,23 @@ def read(work: WorkQueue, task_id: str, queue: str = "") -> Task:
     if not found:
         refuse(f"there is no task {task_id}" + (f" in {queue}" if queue else ""))
     return found[0]
+
+
+def write_list(
+    title: str,
+    columns: Mapping[str, str],
+    found: Sequence[Task | FinishedTask],
+    *,
+    omit_values: bool,
+    as_json: bool,
+    empty: str,
+) -> None:
+    """Show tasks that were read, with or without their values."""
+    if as_json:
+        write_json([facts(one) for one in found])
+        return
+    shown = {key: head for key, head in columns.items() if key != "value" or not omit_values}
+    write_table(title, shown, [row(one) for one in found], empty=empty)
 
 
 def write(done: str, tasks: Sequence[Task], *, as_json: bool) -> None:

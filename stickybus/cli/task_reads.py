@@ -10,8 +10,17 @@ import typer
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json
-from stickybus.cli.task_output import COLUMNS
-from stickybus.cli.work import AnyJson, Opening, Prefixes, WithoutValues, facts, opening, row
+from stickybus.cli.task_output import COLUMNS, write_list
+from stickybus.cli.work import (
+    AnyJson,
+    Ids,
+    Limit,
+    OfQueue,
+    Opening,
+    Prefixes,
+    WithoutValues,
+    opening,
+)
 
 STATS = {
     "queue": "QUEUE",
@@ -32,15 +41,9 @@ Queues = Annotated[
 @grouped(opened=opening)
 def ts(
     *,
-    queue: Annotated[
-        str | None,
-        typer.Option("--queue", "-q", help="Those of this queue.", show_default=False),
-    ] = None,
-    task: Annotated[
-        list[str] | None,
-        typer.Option("--task", "-t", help="Only this id; may be repeated.", show_default=False),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most this number; 0: all.")] = 100,
+    queue: OfQueue = None,
+    task: Ids = None,
+    limit: Limit = 100,
     omit_values: WithoutValues = False,
     as_json: Json = False,
     opened: Opening,
@@ -54,11 +57,7 @@ def ts(
     """
     with opened() as work:
         found = work.tasks(queue, ids=task, limit=limit, with_values=not omit_values)
-    if as_json:
-        write_json([facts(one) for one in found])
-        return
-    columns = {key: head for key, head in COLUMNS.items() if key != "value" or not omit_values}
-    write_table("Tasks", columns, [row(one) for one in found], empty="No task.")
+    write_list("Tasks", COLUMNS, found, omit_values=omit_values, as_json=as_json, empty="No task.")
 
 
 @grouped(opened=opening)

@@ -8,7 +8,10 @@ from stickybus.cli.clearing import clear
 from stickybus.cli.task_changes import ins, mod, rm
 from stickybus.cli.task_claims import claim, tryclaimid
 from stickybus.cli.task_docs import doc_put, doc_rm, docs, ns
+from stickybus.cli.task_history import finished, histories, keep_history, truncate_history
+from stickybus.cli.task_limits import limit, limits, unlimit
 from stickybus.cli.task_reads import stats, time, ts
+from stickybus.cli.task_replay import replay
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,11 +19,15 @@ app = typer.Typer(
     "service's address.",
 )
 
-for command in (claim, tryclaimid, ins, mod, rm, clear, ts):
+for command in (claim, tryclaimid, ins, mod, rm, clear, replay, ts):
     app.command()(command)
 app.command("qs")(stats)
 app.command("stats")(stats)
-for command in (time, docs, ns):
+for command in (limit, unlimit, limits, time, docs, ns):
     app.command()(command)
+app.command("keep-history")(keep_history)
+app.command()(histories)
+app.command()(finished)
+app.command("truncate-history")(truncate_history)
 app.command("doc-put")(doc_put)
 app.command("doc-rm")(doc_rm)

@@ -16,6 +16,7 @@ from stickybus.cli.moments import duration
 from stickybus.cli.target import connected, url_of
 from stickybus.cli.usage import UsageError
 from work_queue.document import Doc
+from work_queue.finished_task import FinishedTask
 from work_queue.remote.address import is_service
 from work_queue.remote.tls import Tls
 from work_queue.task import Task
@@ -24,6 +25,14 @@ from work_queue.work_queue import WorkQueue
 
 Opening: TypeAlias = Callable[[], AbstractContextManager[WorkQueue]]
 Queue = Annotated[str, typer.Option("--queue", "-q", help="The queue.", show_default=False)]
+OfQueue = Annotated[
+    str | None, typer.Option("--queue", "-q", help="Those of this queue.", show_default=False)
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--task", "-t", help="Only this id; may be repeated.", show_default=False),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", help="At most this number; 0: all.")]
 Lease = Annotated[
     str, typer.Option("--lease", "-d", help="For how long it is claimed: seconds, or 5m.")
 ]
@@ -113,7 +122,7 @@ def value_of(text: str) -> Any:
         raise UsageError(f"the value is no JSON: {error}; quote a text as in '\"text\"'") from error
 
 
-def facts(found: Task | Doc) -> dict[str, Any]:
+def facts(found: Task | Doc | FinishedTask) -> dict[str, Any]:
     """A task or a doc for JSON: without what was not read, and bytes under a name of their own."""
     held = {one.name: getattr(found, one.name) for one in fields(found)}
     for name in ("value", "content"):
@@ -122,7 +131,7 @@ def facts(found: Task | Doc) -> dict[str, Any]:
     return {name: value for name, value in held.items() if value is not UNREAD}
 
 
-def row(found: Task | Doc) -> dict[str, Any]:
+def row(found: Task | Doc | FinishedTask) -> dict[str, Any]:
     """A task or a doc for a table."""
     held = facts(found)
     value = next((held[name] for name in ("value", "content") if name in held), None)
@@ -131,5 +140,5 @@ def row(found: Task | Doc) -> dict[str, Any]:
     return held | {
         "value": text,
         "err": held.get("err") or None,
-        "claimant": found.claimant or None,
+        "claimant": held.get("claimant") or None,
     }

@@ -21,6 +21,7 @@ PACKAGES = (
     "notifications",
     "work_queue",
     "history_pipeline",
+    "pyspark_stickybus",
     "stickybus",
 )
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "site", "dist", "build")

@@ -82,14 +82,18 @@ def test_a_spark_session_of_the_base_packages_says_what_to_install(run: Run) -> 
         "python",
         "-c",
         "from pathlib import Path\n"
-        "from history_pipeline import session\n"
-        "print((Path(session.__file__).parent / 'conf' / 'log4j2.properties').exists())\n"
+        "import history_pipeline\n"
+        "from history_pipeline.errors import SparkUnavailableError\n"
+        "folder = Path(history_pipeline.__file__).parent\n"
+        "for file in ('conf/log4j2.properties', 'reports/templates/report.html.j2'):\n"
+        "    print((folder / file).exists())\n"
         "try:\n"
-        "    session.open_session()\n"
-        "except session.SparkUnavailableError as error:\n"
+        "    history_pipeline.open_session()\n"
+        "except SparkUnavailableError as error:\n"
         "    print(error)",
     )
     assert found.splitlines() == [
+        "True",
         "True",
         (
             "the package pyspark is not installed. Nothing was started. "

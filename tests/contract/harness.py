@@ -296,6 +296,24 @@ def listening(database: Database, **listeners: Callable[..., None]) -> Iterator[
 
 
 @contextmanager
+def meanwhile(database: Database, statement: str, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act` in another thread after the first statement that holds this text.
+
+    Its caller goes on with what it has read when `act` has returned.
+    """
+    acted = list[bool]()
+
+    def listener(_connection: object, _cursor: object, text: str, *_: object) -> None:
+        if statement in text and not acted:
+            acted.append(True)
+            elsewhere(act)
+
+    with listening(database, after_cursor_execute=listener):
+        yield
+    assert acted, f"nobody has run a statement with {statement}"
+
+
+@contextmanager
 def lost_answers(database: Database, statement: str, *, committed: bool) -> Iterator[list[str]]:
     """Break the connection of the first transaction that ran a `statement` of this text.
 

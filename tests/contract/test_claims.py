@@ -15,7 +15,7 @@ from queue_core.claiming.outlook import (
     LOOK_SECONDS,
     LOOK_SHARE,
 )
-from queue_core.holding.pace import WINDOW_SECONDS
+from queue_core.holding.pace import GROWTH, LULL_SECONDS, WINDOW_SECONDS
 from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.model.outcome import Finished
 from queue_core.storage.places import Claimed
@@ -47,6 +47,30 @@ def test_what_others_tell_of_is_claimed_without_a_look(cluster: Cluster) -> None
     node.lifecycle.claimer.hint(ANY_NODE)
 
     assert turn(node) == ([1], 0)
+
+
+def test_an_entry_that_was_claimed_or_looked_up_is_as_it_stands_in_the_table(
+    cluster: Cluster,
+) -> None:
+    node, poster = cluster.join("a", mode=Mode.POLLING), cluster.peer("b", mode=Mode.POLLING)
+    odd = "\x01\t\x7f \"\\/' \u00e4\u2028\ufeff\U0001f600 %s :x"
+    posting = Posting(
+        event={"text": odd},
+        event_name=odd.strip(),
+        search_key1=odd,
+        search_key2=-(2**63),
+        user_token=odd,
+        headers={odd: odd},
+    )
+    poster.bus.post_many([posting, Posting(event=Order(1), search_key1=2**63 - 1)])
+    holdings = node.lifecycle.holdings
+
+    claimed = holdings.moves.claim(ANY_NODE, holdings.name, 10).entries
+
+    assert claimed == node.bus.find()
+    assert [entry.user_token for entry in claimed] == [odd, None]
+    for entry in claimed:
+        assert list(node.store.owned([entry.record_id], holdings.name)) == [entry]
 
 
 def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster) -> None:
@@ -319,12 +343,13 @@ def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run
         node.lifecycle.finisher.turn(claim=False)
         return held
 
-    assert [share() for _ in range(5)] == [2, 2, 4, 8, 16]
-    cluster.clock.advance(seconds=3 * WINDOW_SECONDS)
+    # No time passes, so twice as many as have ended.
+    assert [share() for _ in range(4)] == [2, 4, 12, 36]
+    cluster.clock.advance(seconds=LULL_SECONDS + 0.1)
     assert share() == 2
 
 
-def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) -> None:
+def test_a_slow_commit_makes_no_node_hold_less(cluster: Cluster) -> None:
     node = cluster.join("a", handler_threads=1)
     node.bus.post_many(Order(number) for number in range(60))
     node.claim()
@@ -333,7 +358,7 @@ def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) 
 
     node.lifecycle.finisher.turn(claim=False)
 
-    assert node.lifecycle.holdings.pace.entries == 60 // 10
+    assert node.lifecycle.holdings.pace.entries == 60 * GROWTH
 
 
 def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluster) -> None:

@@ -186,7 +186,7 @@ def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(
     database_url: URL, size: int
 ) -> None:
     engine = create_engine(
-        database_url, poolclass=QueuePool, pool_size=size, max_overflow=0, pool_timeout=2.0
+        database_url, poolclass=QueuePool, pool_size=size, max_overflow=0, pool_timeout=10.0
     )
     bus = PersistentBus(engine)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine, text
 
 from notifications.queue import NotificationQueue
@@ -28,6 +29,7 @@ def filled(make_service: MakeService, engine: Engine) -> NotificationQueue:
     return queue
 
 
+@pytest.mark.slow
 def test_many_entries_are_removed_by_their_key_all_or_none(
     make_service: MakeService, engine: Engine
 ) -> None:

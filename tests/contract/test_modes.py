@@ -152,12 +152,13 @@ def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_
     pace = peer.lifecycle.holdings.pace
     assert len(peer.claim()) == 4
 
-    pace.ended(50)
+    cluster.clock.advance(seconds=0.1)
+    pace.ended(50, seconds=0.1)
     cluster.clock.advance(seconds=0.15)
-    pace.ended(1)
+    pace.ended(1, seconds=0.1)
     assert len(peer.claim()) == 50
 
-    cluster.clock.advance(seconds=1)
+    cluster.clock.advance(seconds=1.1)
     assert pace.entries == 0  # it has run nothing since
 
 

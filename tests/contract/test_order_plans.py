@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from bus.persistent import PersistentBus
 from queue_core.links.ordering import Ordering
-from queue_core.model.lanes import ANY_NODE
+from queue_core.model.lanes import ANY_NODE, WAITING_LANE
 from sql.statements.ordered import OrderKey
 from tests.contract.harness import database_of, engine_of
 from tests.contract.test_query_plans import cost_of
@@ -29,7 +29,10 @@ def work(ordering: Ordering, connection: Connection) -> None:
     ordered.begin(connection, KEY, first)
     ordered.lock_head(connection, KEY)
     ordered.head(connection, KEY)
+    ordered.lane(connection, KEY.table_name, first)
+    ordered.give_lane(connection, KEY.table_name, first, WAITING_LANE, unstarted=True)
     ordered.unstarted(connection, KEY.table_name, 100)
+    ordered.unstarted_in(connection, KEY, WAITING_LANE)
     ordered.started(connection, KEY)
     ordered.hold(connection, KEY, first, NOW)
     ordered.resume(connection, KEY, first, first - 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -35,25 +36,25 @@ from stickybus import (
 from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, database_of, engine_of, eventually
+from tests.contract.harness import Order, Recorder, database_of, engine_of, eventually, listening
 
 HISTORY = "bus_events_history"
 
 
 def ended_on(bus: PersistentBus, *dates: datetime) -> None:
     """Put an entry into history for each date, which tells when it ended."""
-    rows = [{"record_id": -number, "ended": date} for number, date in enumerate(dates, 1)]
+    rows = [
+        {
+            "record_id": -number,
+            "finished_date": date,
+            "class_name": "Order",
+            "processing_state": "PROCESSED",
+        }
+        for number, date in enumerate(dates, 1)
+    ]
     past = engine_of(bus).store.statements.past
     with database_of(bus).begin() as connection:
-        for row in rows:
-            connection.execute(
-                past.insert().values(
-                    record_id=row["record_id"],
-                    finished_date=row["ended"],
-                    class_name="Order",
-                    processing_state="PROCESSED",
-                )
-            )
+        connection.execute(past.insert(), rows)
 
 
 def names(found: list[Partition]) -> list[str]:
@@ -154,6 +155,28 @@ def test_old_partitions_are_dropped_and_what_is_old_in_others_is_deleted(
     assert [one.name for one in divided(bus)] == [one.name for one in (third, *others)]
     assert [entry.record_id for entry in bus.history()] == [-5]
     assert told == [(3, 4), (4, 4)]
+
+
+@needs.server
+def test_a_day_of_many_rows_is_dropped_by_one_statement(bus: PersistentBus, engine: Engine) -> None:
+    first, second, *_ = partition_history(engine.url, by="day")
+    assert first.until is not None
+    assert second.until is not None
+    bus.truncate_history(before=first.until)
+    ended_on(bus, *[first.until] * 5_000)
+    changes = list[str]()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.lstrip().startswith(("DELETE", "DROP", "ALTER", "TRUNCATE", "UPDATE")):
+            changes.append(statement)
+
+    with listening(database_of(bus), before_cursor_execute=note):
+        assert bus.truncate_history(before=second.until) == 5_000
+
+    assert [one for one in changes if HISTORY in one] == changes
+    assert len(changes) == 1, changes
+    assert "DROP" in changes[0]
+    assert bus.history() == []
 
 
 @needs.server

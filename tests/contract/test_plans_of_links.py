@@ -51,6 +51,9 @@ class Links:
     def order(self, name: str, given: Sequence[Any]) -> None:
         getattr(self.store.ordering.statements, name)(self.connection, *given)
 
+    def places(self) -> None:
+        self.store.ordering.statements.places(self.connection, "bus_events", ids=IDS)
+
     def waits(self, name: str, given: Mapping[str, Any]) -> None:
         waits = self.store.dependencies.statements
         getattr(waits, name)(self.connection, "bus_events", **given)
@@ -92,10 +95,10 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
     }
     for name, arguments in order.items():
         yield f"order {name}", partial(Links.order, name=name, given=arguments)
+    yield "order places", Links.places
     waits: dict[str, dict[str, Any]] = {
         "of_awaited": {"ids": IDS},
         "of_waiters": {"ids": IDS},
-        "unknown": {"ids": IDS},
         "are_due": {"now": NOW},
         "lock_due": {"now": NOW, "limit": 10},
         "change": {"waits": [Wait(7, 7)], "values": {"awaited_state": "FAILED"}},

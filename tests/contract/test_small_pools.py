@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from history_pipeline.deletion import locked_history
+from history_pipeline.upkeep.deletion import locked_history
 from queue_core.doctor.examination import examine
 from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
@@ -25,7 +25,7 @@ from tests.contract.harness import Machine, Order, Recorder, ended, node_of
 def single(url: URL, **options: Any) -> Engine:
     """An engine with one connection, for which nobody waits long."""
     return create_engine(
-        url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=5.0, **options
+        url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=10.0, **options
     )
 
 

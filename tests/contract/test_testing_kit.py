@@ -215,6 +215,7 @@ def test_a_handler_may_move_the_clock_past_the_lease(make_bus: MakeBus) -> None:
     assert told(drain(bus)) == [("Slow", State.PROCESSED, 0)] * 3
 
 
+@pytest.mark.slow
 def test_the_how_to_guides_example_passes(tmp_path: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs/how-to/test-your-handlers.md").read_text()
     conftest, *examples = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)

@@ -28,7 +28,7 @@ STATEMENT_SECONDS = 1.0
 ANSWER = STATEMENT_SECONDS + ANSWER_SECONDS
 CONNECT = 2.0
 """The shortest that psycopg knows."""
-LOAD = 1.5
+LOAD = 8.0
 """What a busy machine may take beyond a bound."""
 
 
@@ -266,7 +266,7 @@ def test_writers_of_one_process_wait_for_each_other_only_so_long(
     """A file that another process has locked: the bound holds for the last in the queue as well."""
     with orders.engine.begin() as connection:
         connection.execute(orders.add(1))
-    with orders.engine.connect() as holder, ThreadPoolExecutor(8) as pool:
+    with orders.engine.connect() as holder, ThreadPoolExecutor(20) as pool:
         holder.execute(text("UPDATE orders SET note = 'held'"))
 
         def write(_number: int) -> float:
@@ -277,7 +277,7 @@ def test_writers_of_one_process_wait_for_each_other_only_so_long(
                 )
             return time.monotonic() - started
 
-        longest = max(pool.map(write, range(8)))
+        longest = max(pool.map(write, range(20)))
         holder.rollback()
     assert longest < 2 * STATEMENT_SECONDS + LOAD
 

@@ -25,7 +25,7 @@ _BLOCK = re.compile(
 )
 
 
-def _blocks(path: Path, language: str) -> list[str]:
+def blocks(path: Path, language: str) -> list[str]:
     """The code blocks of a document, in order, but for those marked `notest`."""
     return [
         block["text"]
@@ -37,7 +37,7 @@ def _blocks(path: Path, language: str) -> list[str]:
 _DOCUMENTS = [
     path
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
-    if _blocks(path, "python")
+    if blocks(path, "python")
 ]
 
 
@@ -78,15 +78,15 @@ def _run(*command: str | Path, folder: Path, timeout_seconds: float = 60) -> str
 @pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_code_of_a_document_runs(document: Path, tmp_path: Path) -> None:
     # Documents name their configuration file so.
-    (tmp_path / "service.toml").write_text("\n".join(_blocks(document, "toml")), encoding="utf-8")
+    (tmp_path / "service.toml").write_text("\n".join(blocks(document, "toml")), encoding="utf-8")
     program = tmp_path / "document.py"
-    program.write_text("\n\n".join(_blocks(document, "python")), encoding="utf-8")
+    program.write_text("\n\n".join(blocks(document, "python")), encoding="utf-8")
     _run(sys.executable, program, folder=tmp_path, timeout_seconds=240)
 
 
 def test_the_readmes_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     readme = ROOT / "README.md"
-    (code,), (expected,) = _blocks(readme, "python"), _blocks(readme, "text")
+    (code,), (expected,) = blocks(readme, "python"), blocks(readme, "text")
     (tmp_path / "readme.py").write_text(code, encoding="utf-8")
     assert _run(sys.executable, tmp_path / "readme.py", folder=tmp_path) == expected
 
@@ -121,7 +121,7 @@ def test_the_tutorials_commands_lose_nothing_although_a_worker_is_killed(
     url = database_url.render_as_string(hide_password=False)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     # The last command empties the history that is looked at here.
-    commands = "".join(_blocks(TUTORIAL, "bash")).replace("stickybus history truncate\n", "")
+    commands = "".join(blocks(TUTORIAL, "bash")).replace("stickybus history truncate\n", "")
     assert "sqlite:///webhooks.db" in commands
     script = commands.replace("sqlite:///webhooks.db", url)
     shown = _run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path, timeout_seconds=150)

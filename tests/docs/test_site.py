@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+import history_pipeline
 import stickybus
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,14 @@ def test_every_public_name_has_an_entry_in_the_reference(site: Path) -> None:
     assert sorted(named) == sorted([*stickybus.__all__, "task_handlers", "testing"])
     page = (site / "reference" / "api.html").read_text("utf-8")
     assert [name for name in named if f'id="stickybus.{name}"' not in page] == []
+
+
+def test_every_public_name_of_the_pipeline_has_an_entry_in_the_reference(site: Path) -> None:
+    text = REFERENCE.read_text("utf-8")
+    named = re.findall(r"^::: history_pipeline\.(\w+)$", text, re.MULTILINE)
+    assert sorted(named) == sorted(history_pipeline.__all__)
+    page = (site / "reference" / "api.html").read_text("utf-8")
+    assert [name for name in named if f'id="history_pipeline.{name}"' not in page] == []
 
 
 def test_methods_that_a_public_class_inherits_are_listed(site: Path) -> None:

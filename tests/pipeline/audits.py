@@ -14,7 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from history_pipeline.audit import FAULTS_SCHEMA, TABLES_SCHEMA, Audit, TableAudit
+from history_pipeline import Audit
+from history_pipeline.audits.figures import FAULTS_SCHEMA, TABLES_SCHEMA, TableAudit
+from history_pipeline.period import compared
 from tests.pipeline import oracle
 from tests.pipeline.random_history import random_history
 
@@ -44,6 +46,21 @@ def audit_of(
         }
         for (grouping, keys), figures in oracle.statistics([*rows], TABLE).items()
     ]
+    comparison = [
+        {
+            "span": span,
+            "grouping": grouping,
+            **dict(
+                zip(("table_name", "queue_name", "class_name", "node", "hour"), keys, strict=True)
+            ),
+            **figures,
+        }
+        for span, (since, until) in compared(MADE).items()
+        for (grouping, keys), figures in oracle.statistics(
+            [row for row in rows if since <= row["finished_date"] < until], TABLE
+        ).items()
+        if grouping in {"total", "queue"}
+    ]
     failed = [row for row in rows if row["processing_state"] == "FAILED"]
     ran = [row for row in rows if row["processing_state"] in {"PROCESSED", "FAILED"}]
     failures = Counter((row["queue_name"], row["class_name"], _error(row)) for row in failed)
@@ -59,6 +76,7 @@ def audit_of(
     reaped = Counter(row["lane"] for row in rows if row["processing_state"] == "REAPED")
     tables: dict[str, list[dict[str, Any]]] = {
         "statistics": statistics,
+        "comparison": comparison,
         "failures": [
             {
                 "table_name": TABLE,

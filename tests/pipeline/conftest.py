@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
-from history_pipeline.session import open_session
+from history_pipeline import open_session
 from tests.pipeline.sample import sample_history, write_rows
 
 _HERE = Path(__file__).parent

@@ -22,12 +22,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from history_pipeline import deletion, replay
-from history_pipeline.archive import Archive
-from history_pipeline.archiving import Archiver, archive_history
-from history_pipeline.compaction import compact_archive
-from history_pipeline.replay import replay_archive
-from history_pipeline.session import open_session
+from history_pipeline import archive_history, compact_archive, open_session, replay_archive
+from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.storage import LocalStorage
+from history_pipeline.upkeep import deletion, replay
+from history_pipeline.upkeep.archiving import Archiver
 from sql.statements.archives import Archives
 from sql.statements.history import History as Statements
 
@@ -72,8 +71,10 @@ def die_while_writing(target: str) -> None:
 POINTS: dict[str, Callable[[str], None]] = {
     "while files are written": die_while_writing,
     "when files are written": lambda _target: die_before(Archive, "found"),
-    "before the manifest is published": lambda _target: die_before(os, "link"),
-    "when the manifest is published": lambda _target: die_after(os, "link"),
+    "before the row is committed": lambda _target: die_after(Archives, "enter_published"),
+    "before the manifest is written": lambda _target: die_before(LocalStorage, "put"),
+    "while the manifest is written": lambda _target: die_before(Path, "replace"),
+    "when the manifest is written": lambda _target: die_after(LocalStorage, "put"),
     "while rows are deleted": lambda _target: die_after(Statements, "delete_range", calls=2),
     "before the deletion is committed": lambda _target: die_after(Archives, "enter_deleted"),
     "when rows are deleted": lambda _target: die_after(Archiver, "delete"),
@@ -102,7 +103,7 @@ def main(point: str, job: str, url: str, target: str) -> None:
         case "archive":
             archive_history(spark, url, target)
         case "compact":
-            compact_archive(spark, target)
+            compact_archive(spark, target, database=url)
         case _:
             replay_archive(spark, url, target, where="true", post=True)
     raise AssertionError(f"the process is still alive after {point!r}")

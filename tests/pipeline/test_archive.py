@@ -17,9 +17,10 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from sqlalchemy import URL, text
 
-from history_pipeline.archive import Archive, read_archive
-from history_pipeline.archiving import Archiver, archive_history
-from history_pipeline.deletion import locked_history
+from history_pipeline import Scale, archive_history, read_archive, read_history
+from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.manifest import Manifest, live_files
+from history_pipeline.archives.storage import LocalStorage
 from history_pipeline.errors import (
     ArchiveConflictError,
     ArchiveDamagedError,
@@ -27,12 +28,13 @@ from history_pipeline.errors import (
     ArchiveNotFoundError,
     ArchiveTargetError,
 )
-from history_pipeline.fingerprint import joined
-from history_pipeline.leftovers import remove_leftovers
-from history_pipeline.manifest import Manifest, live_files
-from history_pipeline.sources import read_history
-from history_pipeline.storage import LocalStorage
-from queue_core.errors import LifecycleError, NaiveDateTimeError
+from history_pipeline.period import period_of
+from history_pipeline.rows.fingerprint import joined
+from history_pipeline.scale import HELP, scale_of
+from history_pipeline.upkeep.archiving import Archiver
+from history_pipeline.upkeep.deletion import locked_history
+from history_pipeline.upkeep.leftovers import remove_leftovers
+from queue_core.errors import ConfigurationError, LifecycleError, NaiveDateTimeError
 from sql.database import Database
 from sql.statements.archives import Archives
 from stickybus import PersistentBus
@@ -166,7 +168,11 @@ def test_history_goes_in_runs_of_a_bounded_size(
     before, told = rows_of(spark, history_url), list[tuple[str, int, int]]()
 
     done = archive_history(
-        spark, history_url, target, run_rows=15, progress=lambda *step: told.append(step)
+        spark,
+        history_url,
+        target,
+        scale=Scale(run_rows=15),
+        progress=lambda *step: told.append(step),
     )
 
     assert [manifest.fingerprint.rows for manifest in manifests(spark, target)] == [15, 15, 8]
@@ -272,13 +278,9 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
 
     assert len(archived(spark, target)) == SAMPLE
     now = datetime.now(UTC)
-    remove_leftovers(
-        archive, archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set()
-    )
+    remove_leftovers(archive, archive.manifests(), now=now + timedelta(hours=23), logged_runs=())
     assert left.exists()
-    remove_leftovers(
-        archive, archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set()
-    )
+    remove_leftovers(archive, archive.manifests(), now=now + timedelta(hours=25), logged_runs=())
     assert not left.exists()
     assert len(archived(spark, target)) == SAMPLE
 
@@ -287,7 +289,7 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
 def test_an_archive_without_one_of_its_parts_says_which(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
-    archive_history(spark, history_url, target, run_rows=20)
+    archive_history(spark, history_url, target, scale=Scale(run_rows=20))
     table = Path(target) / "bus_events"
     first, second = (table / manifest.path for manifest in manifests(spark, target))
     [file, *_others] = live_files(manifests(spark, target))
@@ -346,15 +348,12 @@ def test_an_archive_of_another_database_is_refused_and_nothing_deleted(
 ) -> None:
     archive_history(spark, history_url, target)
     other = new_database("other")
-    # The same ids, and other entries.
-    write_rows(other, [row | {"class_name": "Other"} for row in sample_history()])
+    write_rows(other, sample_history())
 
-    with pytest.raises(
-        ArchiveConflictError, match="Other content than in the archive has entries 1, 2, 3"
-    ) as caught:
+    with pytest.raises(ArchiveConflictError, match="does not know run") as caught:
         archive_history(spark, other, target)
 
-    assert "Name another directory" in str(caught.value)
+    assert "name another directory" in str(caught.value)
     assert len(rows_of(spark, other)) == SAMPLE
 
 
@@ -434,3 +433,77 @@ def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
     assert len(rows_of(spark, history_url)) == SAMPLE
     assert archive_history(spark, history_url, target).finished == SAMPLE
     assert len(archived(spark, target)) == SAMPLE
+
+
+@needs.any_database
+def test_a_period_is_read_from_the_files_of_its_days_alone(
+    spark: SparkSession, history_url: URL, tmp_path: Path
+) -> None:
+    """Files of other days may even be gone."""
+    target, midnight = str(tmp_path), datetime(2026, 3, 2, tzinfo=UTC)
+    archive_history(spark, history_url, target, scale=Scale(run_rows=20))
+    files = live_files(Archive(spark, target, "bus_events").manifests())
+    assert sorted(file.event_date[-2:] for file in files) == ["01", "02", "02"]
+    for file in files:
+        if file.event_date == "2026-03-01":
+            (tmp_path / "bus_events" / file.path).unlink()
+
+    found = read_archive(spark, target, since=midnight)
+
+    assert len(found.inputFiles()) == 2
+    sample = sample_history()
+    ids = [row["record_id"] for row in sample if row["finished_date"] >= midnight]
+    assert sorted(row.record_id for row in found.select("record_id").collect()) == ids
+    [tenth] = [row["finished_date"] for row in sample if row["record_id"] == 10]
+    only = read_archive(spark, target, since=tenth, until=tenth + timedelta(microseconds=1))
+    assert [row.record_id for row in only.select("record_id").collect()] == [10]
+    assert read_archive(spark, target, since=midnight + timedelta(days=1)).inputFiles() == []
+    with pytest.raises(ArchiveDamagedError, match="event_date=2026-03-01"):
+        read_archive(spark, target, until=midnight)
+
+
+@needs.any_database
+def test_a_day_larger_than_a_file_should_be_has_several(
+    spark: SparkSession, history_url: URL, tmp_path: Path
+) -> None:
+    done = archive_history(
+        spark, history_url, str(tmp_path), scale=Scale(ids_per_partition=10, file_bytes=1)
+    )
+    days = [
+        file.event_date
+        for file in live_files(Archive(spark, str(tmp_path), "bus_events").manifests())
+    ]
+    assert days.count("2026-03-02") > 1
+    assert done.entries == len(sample_history())
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_no_size_is_below_one(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}=0 is not allowed"):
+        Scale(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "meets"),
+    [
+        (None, None, True),
+        ("2026-03-01T23:59:59.999999+00:00", None, True),
+        ("2026-03-02T00:00:00+00:00", None, False),
+        (None, "2026-03-01T00:00:00+00:00", False),
+        (None, "2026-03-01T00:00:00.000001+00:00", True),
+        ("2026-03-01T12:00:00+00:00", "2026-03-01T12:00:01+00:00", True),
+        ("2026-03-02T01:30:00+02:00", None, True),
+    ],
+)
+def test_a_period_meets_the_days_of_which_it_has_a_part(
+    since: str | None, until: str | None, *, meets: bool
+) -> None:
+    bounds = [None if text is None else datetime.fromisoformat(text) for text in (since, until)]
+    assert period_of(*bounds).meets("2026-03-01") is meets
+
+
+def test_former_keywords_of_sizes_still_work_and_warn() -> None:
+    with pytest.warns(DeprecationWarning, match=r"run_rows= goes with 1\.0: use scale=Scale"):
+        scale = scale_of(Scale(file_bytes=7), run_rows=5, file_bytes=None)
+
+    assert scale == Scale(run_rows=5, file_bytes=7)

@@ -17,20 +17,27 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from sqlalchemy import URL
 
-from history_pipeline.archive import Archive, read_archive
-from history_pipeline.archiving import archive_history
-from history_pipeline.compaction import compact_archive
-from history_pipeline.manifest import live_files
-from history_pipeline.replay import replay_archive
-from history_pipeline.sources import read_history
+from history_pipeline import (
+    Scale,
+    archive_history,
+    compact_archive,
+    read_archive,
+    read_history,
+    replay_archive,
+)
+from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.manifest import live_files
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
+from sql.database import Database
+from sql.statements.archives import Archives
 from stickybus import PersistentBus
 from tests import requirements as needs
 from tests.pipeline.sample import sample_history
 
 CUTS_SPARK = "while files are written"
 """Where Java must die with the process."""
+BEFORE_THE_ROW = ("when files are written", "before the row is committed")
 SAMPLE = len(sample_history())
 REPLAYABLE = sum(row["processing_state"] != "REAPED" for row in sample_history()) - 1
 """All but those whose chain has gone on, and the one that was tried again by hand."""
@@ -60,6 +67,14 @@ def in_archive(spark: SparkSession, target: str) -> list[Row]:
     return sorted(archive.read(live_files(archive.manifests())).collect())
 
 
+def entered(url: URL) -> int:
+    """How many runs the log of the archive has."""
+    database = Database(url)
+    rows = database.fetch(lambda connection: Archives().entered(connection, "bus_events"))
+    database.close()
+    return len(rows)
+
+
 def check_archive(spark: SparkSession, url: URL, target: str, *, deleted: bool | None) -> None:
     """Whatever was done so far, each row is in the archive once, in history once, or both.
 
@@ -68,21 +83,27 @@ def check_archive(spark: SparkSession, url: URL, target: str, *, deleted: bool |
     left, found = sorted(read_history(spark, url).collect()), in_archive(spark, target)
     assert len(left) == (0 if deleted else SAMPLE)
     assert len(found) in {0, SAMPLE}
-    expected = left or found
+    expected, published = left or found, entered(url)
 
     again = archive_history(spark, url, target)
 
     assert in_archive(spark, target) == expected
     assert len(expected) == SAMPLE
     assert read_history(spark, url).count() == 0
-    if found:
+    if published:
         assert (again.entries, again.finished) == (0, 0 if deleted else SAMPLE)
     else:
         assert (again.entries, again.finished) == (SAMPLE, 0)
 
 
 @pytest.mark.parametrize(
-    "point", ["when the manifest is published", "while rows are deleted", "when rows are deleted"]
+    "point",
+    [
+        "before the manifest is written",
+        "when the manifest is written",
+        "while rows are deleted",
+        "when rows are deleted",
+    ],
 )
 def test_an_archive_that_was_killed_is_finished_by_the_next(
     spark: SparkSession, history_url: URL, tmp_path: Path, point: str
@@ -98,11 +119,12 @@ def test_an_archive_that_was_killed_is_finished_by_the_next(
     [
         CUTS_SPARK,
         "when files are written",
-        "before the manifest is published",
+        "before the row is committed",
+        "while the manifest is written",
         "before the deletion is committed",
     ],
 )
-def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_anew(
+def test_an_archive_that_was_killed_before_it_had_deleted_anything_loses_and_doubles_no_row(
     spark: SparkSession, history_url: URL, tmp_path: Path, point: str
 ) -> None:
     target = str(tmp_path / "archive")
@@ -116,22 +138,24 @@ def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_an
     [
         CUTS_SPARK,
         "when files are written",
-        "before the manifest is published",
-        "when the manifest is published",
+        "before the row is committed",
+        "before the manifest is written",
+        "while the manifest is written",
+        "when the manifest is written",
     ],
 )
 def test_a_compaction_that_was_killed_has_changed_no_row_and_is_done_by_the_next(
     spark: SparkSession, history_url: URL, tmp_path: Path, point: str
 ) -> None:
     target = str(tmp_path / "archive")
-    archive_history(spark, history_url, target, run_rows=10)
+    archive_history(spark, history_url, target, scale=Scale(run_rows=10))
     before = in_archive(spark, target)
 
     killed(spark, point, "compact", history_url, target)
 
     assert in_archive(spark, target) == before
-    done = compact_archive(spark, target)
-    assert (done.run is None) == (point == "when the manifest is published")
+    done = compact_archive(spark, target, database=history_url)
+    assert (done.run is None) == (point not in {CUTS_SPARK, *BEFORE_THE_ROW})
     assert in_archive(spark, target) == before
     assert len(live_files(Archive(spark, target, "bus_events").manifests())) == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL, delete
 
-from history_pipeline import snapshot
-from history_pipeline.archiving import archive_history
-from history_pipeline.audit import Audit, TableAudit, audit
-from history_pipeline.completeness import Fault
+from history_pipeline import Audit, archive_history, audit, read_history
+from history_pipeline.audits import snapshot
+from history_pipeline.audits.figures import Fault, TableAudit
 from history_pipeline.jobs import report as report_job
-from history_pipeline.report import render
-from history_pipeline.sources import read_history
-from history_pipeline.verdict import Standing, verdict
+from history_pipeline.reports.page import render
+from history_pipeline.reports.verdict import Standing, verdict
+from history_pipeline.rollups.sketch import RELATIVE_ERROR
 from queue_core.errors import SchemaMissingError
 from sql.capabilities import Capabilities
 from sql.database import Database
@@ -30,6 +30,7 @@ from tests.pipeline import oracle
 from tests.pipeline.sample import ended, sample_history, write_rows
 
 MAIN = "bus_events"
+COUNTS = ("processed", "failed", "removed", "reaped", "ok", "retried", "retries")
 NO_FAULTS = {"no_end": 0, "ended_twice": 0, "ended_and_live": 0}
 SAMPLE = len(sample_history())
 
@@ -72,7 +73,7 @@ def test_the_history_of_each_database_has_the_figures_that_plain_python_finds(
         Standing.UNKNOWN if capabilities.gapless_ids else Standing.COMPLETE
     )
     assert told[0] == ("reading tables", 0, 2)
-    assert told[-1] == ("counting", 7, 7)
+    assert told[-1] == ("counting", 8, 8)
     assert "svg" in render(found)
 
 
@@ -171,15 +172,9 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(
-    spark: SparkSession,
-    database_url: URL,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    database_url: URL, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Run]:
-    """Run `stickybus report` on the test's database in this process's session.
-
-    Returns its output.
-    """
+    """Run `stickybus report` on the test's database in this process. Returns its output."""
     monkeypatch.setenv("STICKYBUS_URL", database_url.render_as_string(hide_password=False))
     root = logging.getLogger()
     level = root.level
@@ -199,6 +194,38 @@ def test_an_empty_history_is_reported_with_exit_code_0(run: Run, tmp_path: Path)
     page = tmp_path / "report.html"
     assert "Nothing has been posted yet." in run("--to", str(page))
     assert "Nothing has been posted yet." in page.read_text(encoding="utf-8")
+
+
+@needs.any_database
+def test_only_what_ended_in_a_period_is_counted_and_the_page_names_it(
+    run: Run, history_url: URL, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    period = ("--since", "2026-03-02T00:00:03Z", "--until", "2026-03-02T00:00:10Z")
+    told = json.loads(run("--to", str(page), *period, "--json"))
+    [total] = [row for row in told["statistics"] if row["grouping"] == "total"]
+    since, until = (datetime.fromisoformat(text) for text in period[1::2])
+    chosen = [row for row in sample_history() if since <= row["finished_date"] < until]
+    expected = oracle.figures(chosen)
+    assert 0 < len(chosen) < SAMPLE
+    assert {name: total[name] for name in COUNTS} == {name: expected[name] for name in COUNTS}
+    assert (told["since"], told["until"]) == (since.isoformat(), until.isoformat())
+    assert told["percentile_error"] == RELATIVE_ERROR
+    seen = page.read_text(encoding="utf-8")
+    assert "entries that ended from 2026-03-02 00:00:03 before 2026-03-02 00:00:10 UTC" in seen
+    assert "percentiles within 0.5 % of the exact ones" in seen
+    # Completeness is judged by all of them.
+    assert told["tables"][0]["history"] == SAMPLE
+
+
+@needs.any_database
+def test_exact_percentiles_are_told_on_request(
+    run: Run, spark: SparkSession, history_url: URL
+) -> None:
+    told = json.loads(run("--exact", "--table", MAIN, "--since", "2026-01-01T00:00:00Z", "--json"))
+    [total] = [row for row in told["statistics"] if row["grouping"] == "total"]
+    assert total["handler_p99"] == oracle.figures(sample_history())["handler_p99"]
+    assert told["percentile_error"] == 0
 
 
 @needs.any_database
@@ -226,16 +253,19 @@ def test_page_figures_and_json_come_of_one_run_and_a_fault_makes_the_exit_code_1
         (("--to", "no/such/report.html"), (2, "there is no directory no/such")),
         (("--to", "."), (2, "it is a directory")),
         (("--figures", __file__), (2, "it is no directory")),
+        (("--to", "x.html", "--since", "1d", "--until", "2d"), (2, "is not after --since 1d")),
+        (("--to", "x.html", "--since", "soon"), (2, "'soon'")),
         (("--to", "x.html", "--url", ""), (2, "no database")),
         (("--to", "x.html", "--url", "sqlite:///no/such.db"), (3, "there is no SQLite database")),
         (("--to", "x.html", "--table", "nope"), (3, "lacks the table 'nope'")),
     ],
 )
-def test_what_can_not_work_is_told_before_spark_starts(
+def test_what_can_not_work_is_told_before_anything_is_read(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], expected: tuple[int, str]
 ) -> None:
     monkeypatch.setattr(
-        "history_pipeline.job.open_session", lambda _name: pytest.fail("Spark was started")
+        "history_pipeline.rollups.rolled_audit.read_table",
+        lambda *_: pytest.fail("history was read"),
     )
     code, told = expected
     assert told in run(*arguments, expect=code)

@@ -9,17 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
-from history_pipeline.archive import Archive, read_archive
-from history_pipeline.jobs import archive as archive_job
-from history_pipeline.jobs import replay as replay_job
-from history_pipeline.manifest import live_files
-from history_pipeline.sources import read_history
+from history_pipeline import read_archive, read_history
+from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.manifest import live_files
+from history_pipeline.jobs import archive, compact, expire, replay, report, verify
 from stickybus import PersistentBus
 from stickybus.cli import main
 from tests import requirements as needs
@@ -201,15 +201,51 @@ def test_what_can_not_be_done_is_one_line_with_its_exit_code(
 
 @needs.any_database
 def test_the_jobs_for_spark_submit_do_what_the_commands_do(
-    run: Run, history_url: URL, target: str, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, history_url: URL, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = str(history_url)
-    archive_job.main(["--url", url, "--to", target, "--before", "2026-03-02T00:00:00+00:00"])
-    assert json.loads(capsys.readouterr().out)["entries"] == 3
 
-    replay_job.main(["--url", url, "--from", target, "--where", "record_id < 3"])
+    def done(job: ModuleType, *arguments: str) -> dict[str, Any]:
+        job.main([*arguments, "--url", url])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
 
-    assert json.loads(capsys.readouterr().out)["posted"] == 2
+    midnight = "2026-03-02T00:00:00+00:00"
+    assert done(archive, "--to", target, "--before", midnight)["entries"] == 3
+    low = ("--from", target, "--where", "record_id < 3")
+    assert done(replay, *low, "--since", midnight)["posted"] == 0
+    assert done(replay, *low, "--until", midnight)["posted"] == 2
+    rest = done(archive, "--to", target, "--run-rows", str(SAMPLE), "--ids-per-partition", "40")
+    assert (rest["entries"], len(rest["runs"])) == (SAMPLE - 3, 1)
+    write_rows(history_url, [ended(41)])
+    assert done(archive, "--to", target)["files"] == 1
+    assert done(compact, "--in", target)["files_before"] == 2
+    sound = done(verify, "--in", target)
+    assert (sound["entries"], sound["damaged"]) == (SAMPLE + 1, [])
+    assert done(expire, "--in", target, "--before", midnight)["days"] == 1
+
+    [last] = live_files(Archive(spark, target, "bus_events").manifests())
+    (Path(target) / "bus_events" / last.path).unlink()
+    with pytest.raises(SystemExit, match="1"):
+        verify.main(["--in", target])
+    assert json.loads(capsys.readouterr().out)["damaged"] == [last.path]
+
+
+@pytest.mark.parametrize("job", [archive, compact, expire, replay, report, verify])
+def test_a_job_shows_an_example(job: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        job.main(["--help"])
+    name = job.__name__.rpartition(".")[2]
+    assert (
+        f'    spark-submit --master spark://head:7077 "$(python -m history_pipeline.jobs)/{name}.py" \\\n'
+        in (capsys.readouterr().out)
+    )
+
+
+def test_a_job_wants_dates_with_a_time_zone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        expire.main(["--url", "sqlite://", "--in", "DIR", "--before", "2026-03-02"])
+    assert "--before: '2026-03-02' is no date with a time zone, such as" in capsys.readouterr().err
 
 
 @needs.any_database

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from history_pipeline.archive import read_archive
+from history_pipeline import read_archive
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,10 +16,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 import stickybus
-from history_pipeline.archive import read_archive
-from history_pipeline.archiving import archive_history
+from history_pipeline import archive_history, find_archived, read_archive
 from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError, ArchiveTargetError
-from history_pipeline.lookup import find_archived
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry
 from queue_core.model.states import State
@@ -176,6 +174,16 @@ def test_neither_java_nor_spark_is_needed(arguments: list[str], tmp_path: Path) 
     found = json.loads(done.stdout)
     [entry] = found if isinstance(found, list) else [found]
     assert (entry["record_id"], entry["search_key1"], entry["search_key2"]) == (21, 7, 8)
+
+
+def test_a_lookup_does_not_load_the_engine() -> None:
+    """What opens databases takes longer to load than the lookup itself."""
+    program = f"""import sys
+from history_pipeline import find_archived
+assert find_archived({str(FROZEN / "format-2")!r}, table="bus_events", record_ids=[21])
+sys.exit(bool({{"queue_core.engine", "sql.database"}} & sys.modules.keys()))"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    assert done.returncode == 0
 
 
 def test_without_the_extra_the_command_says_what_to_install(

@@ -9,17 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL, text
 
-from history_pipeline import replay
-from history_pipeline.archive import Archive, read_archive
-from history_pipeline.archiving import archive_history
-from history_pipeline.deletion import locked_history
+from history_pipeline import archive_history, read_archive, replay_archive
+from history_pipeline.archives.archive import Archive
 from history_pipeline.errors import (
     ArchiveConflictError,
     ArchiveNotFoundError,
     ReplayConditionError,
     ReplayError,
 )
-from history_pipeline.replay import replay_archive
+from history_pipeline.upkeep import replay
+from history_pipeline.upkeep.deletion import locked_history
 from queue_core.model.entry import Entry
 from queue_core.model.posting import Posting
 from queue_core.reading.live_entries import Entries

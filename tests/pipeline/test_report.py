@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from history_pipeline import plots
-from history_pipeline.audit import Audit
-from history_pipeline.report import as_json, render, write_figures, write_page
-from history_pipeline.verdict import Standing, verdict
-from history_pipeline.wording import duration, percentage, shortened
-from tests.pipeline.audits import audit_of, random_audit
+from history_pipeline import Audit, write_figures, write_page
+from history_pipeline.reports import plots
+from history_pipeline.reports.alarm import failing, risen
+from history_pipeline.reports.drawing import OUTCOMES
+from history_pipeline.reports.page import render
+from history_pipeline.reports.report import as_json
+from history_pipeline.reports.verdict import Standing, verdict
+from history_pipeline.reports.wording import duration, percentage, shortened
+from tests.pipeline.audits import MADE, audit_of, random_audit
 from tests.pipeline.random_history import random_history
 from tests.pipeline.sample import ended
 
@@ -76,6 +81,61 @@ def test_the_headline_comes_first_and_says_whether_all_is_there() -> None:
     assert page.tags.count("svg") == 5
 
 
+@pytest.mark.parametrize(
+    ("failed", "ran", "alarming"),
+    [(0, 0, False), (0, 5, False), (1, 1, True), (1, 100, True), (9, 1_000, False)],
+)
+def test_a_share_is_alarming_and_no_number_is(failed: int, ran: int, *, alarming: bool) -> None:
+    assert failing({"failed": failed, "processed": ran - failed}) is alarming
+
+
+@pytest.mark.parametrize(
+    ("day", "before", "rose"),
+    [
+        ((10, 10_000), (10, 20_000), True),
+        ((10, 10_000), (11, 20_000), False),
+        ((9, 10_000), (0, 20_000), False),
+        ((10, 10_000), (0, 70_000), True),
+        ((10, 10_000), (0, 0), False),
+    ],
+)
+def test_a_share_has_risen_if_it_doubled_by_more_than_a_few(
+    day: tuple[int, int], before: tuple[int, int], *, rose: bool
+) -> None:
+    rows = [{"failed": failed, "processed": ran - failed} for failed, ran in (day, before)]
+    assert risen(*rows) is rose
+
+
+def test_few_failures_of_many_are_not_red_and_a_share_that_doubled_is() -> None:
+    """Yesterday, 1 March, 10 of 1,250 entries failed; on the day before, 2 of 1,000."""
+    rows = [
+        ended(
+            number,
+            "FAILED" if number % 125 == 0 and (number > 1_000 or number > 750) else "PROCESSED",
+            created_date=MADE - timedelta(days=1 if number > 1_000 else 2),
+            finished_date=MADE - timedelta(days=1 if number > 1_000 else 2),
+        )
+        for number in range(1, 2_251)
+    ]
+    html = render(audit_of(rows))
+    assert html.count('class="bad"') == 2  # of all entries and of the queue, yesterday
+    assert html.count("0.8 %<span") == 2
+    assert "0.2 %<" in html
+
+
+def test_no_plot_runs_into_the_future_and_the_page_names_its_period() -> None:
+    page = render(audit_of([ended(1)]))
+    [words] = re.findall(r'aria-label="(1 entry ended[^"]*)"', page)
+    assert "from 2026-03-01 23:00 to 2026-03-02 00:00" in words
+    assert "all entries that ended, from 2026-03-01 23:00 to 2026-03-02 00:00 UTC" in page
+    # The bar of the last hour ends where the axis does.
+    hours = [row for row in audit_of([ended(1)]).rows("statistics") if row["grouping"] == "hour"]
+    plot = plots.throughput(hours)
+    assert plot is not None
+    drawn = re.findall(r'<path d="([^"]*)"[^>]*fill: var\(--processed\)', plot.svg)
+    assert max(float(x) for path in drawn for x in re.findall(r"[ML] ([\d.]+)", path)) > 690
+
+
 def test_a_fault_is_told_in_the_headline_and_listed() -> None:
     audit = audit_of([ended(1)], faults={"no_end": 2, "ended_twice": 1})
     assert verdict(audit).standing is Standing.FAULTY
@@ -117,10 +177,10 @@ def test_names_stand_in_tables_and_plots_as_they_are() -> None:
 
 
 def test_a_name_is_escaped_in_a_plot_too() -> None:
-    svg = plots.bars([HOSTILE[0]], {"failed": [1]})
-    assert svg is not None
-    assert "<script" not in svg
-    assert "&lt;script" in svg
+    plot = plots.bars("failures", [HOSTILE[0]], {"failed": [1]})
+    assert plot is not None
+    assert "<script" not in plot.svg
+    assert "&lt;script" in plot.svg
 
 
 @pytest.mark.parametrize(
@@ -169,17 +229,17 @@ def test_throughput_has_a_readable_number_of_bars_for_any_time(days: float) -> N
         1 - min(1, days / 13_000)
     )
     hours = [row for row in audit_of(rows).rows("statistics") if row["grouping"] == "hour"]
-    svg = plots.throughput(hours)
-    assert svg is not None
-    assert svg.count("var(--processed)") in {2, 3}
+    plot = plots.throughput(hours)
+    assert plot is not None
+    assert plot.svg.count("var(--processed)") in {2, 3}
 
 
 def test_a_long_history_is_drawn_with_all_that_ended() -> None:
     hours = [row for row in random_audit(7, 2_000).rows("statistics") if row["grouping"] == "hour"]
     assert plots.step_name(hours) == "hour"
-    svg = plots.throughput(hours)
-    assert svg is not None
-    assert all(f"var(--{outcome})" in svg for outcome in plots.OUTCOMES)
+    plot = plots.throughput(hours)
+    assert plot is not None
+    assert all(f"var(--{outcome})" in plot.svg for outcome in OUTCOMES)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,19 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import axe_core_python
 import numpy as np
 import pytest
 from matplotlib.image import imread
 from numpy.typing import NDArray
 
-from history_pipeline.report import write_page
+from history_pipeline import Audit, write_page
+from history_pipeline.reports.page import render
 from tests.pipeline.audits import audit_of, random_audit
 from tests.pipeline.test_report import HOSTILE, Page, hostile
 
@@ -98,6 +101,97 @@ def test_the_plots_are_drawn_in_the_colours_of_the_reader(
         # Across the page and down it: not a stripe of one plot that has no size.
         assert np.ptp(np.nonzero(drawn.any(axis=0))[0]) > 700
         assert np.ptp(np.nonzero(drawn.any(axis=1))[0]) > 700
+
+
+FRAME = """<!doctype html><link rel="icon" href="data:,"><pre></pre>
+<iframe width="{width}" height="900" src="seen.html"></iframe><script>{script}
+document.querySelector("iframe").onload = async (loaded) => {{
+  const found = await faultsOf(loaded.target.contentDocument);
+  document.querySelector("pre").textContent = JSON.stringify(found);
+}};
+</script>"""
+OURS = Path(__file__).with_name("accessibility.js").read_text(encoding="utf-8")
+AXE = """async function faultsOf(page) {
+  await new Promise((loaded) => {
+    const script = page.createElement("script");
+    script.onload = loaded;
+    script.src = "axe.js";
+    page.head.append(script);
+  });
+  const { violations } = await page.defaultView.axe.run(page);
+  return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes[0].html}`);
+}"""
+"""The rules of axe-core, from Deque Systems."""
+
+
+def faults_of(
+    browse: Browse, folder: Path, html: str, *, dark: bool, width: int, script: str = OURS
+) -> list[str]:
+    """The faults of a page that is `width` pixels wide, a sentence each."""
+    (folder / "seen.html").write_text(html, encoding="utf-8")
+    axe = Path(axe_core_python.__file__).with_name("axe.min.js")
+    shutil.copy(axe, folder / "axe.js")
+    frame = FRAME.format(width=width, script=script)
+    (folder / "frame.html").write_text(frame, encoding="utf-8")
+    scheme = f"--blink-settings=preferredColorScheme={int(not dark)}"
+    with served(folder) as origin:
+        dom = browse(f"{origin}/frame.html", scheme, "--virtual-time-budget=20000", "--dump-dom")
+    told = re.search(r"<pre>(\[.*\])</pre>", dom, re.DOTALL)
+    assert told is not None, dom[:500]
+    found: list[str] = json.loads(unescape(told[1]))
+    return found
+
+
+@pytest.mark.parametrize("width", [320, 768, 1200])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "audit", [audit_of([]), hostile(), random_audit(8, 2_000)], ids=["empty", "hostile", "random"]
+)
+def test_nothing_keeps_anybody_from_reading_the_page(
+    browse: Browse, tmp_path: Path, audit: Audit, *, dark: bool, width: int
+) -> None:
+    """Its language, headings, tables, plots in words, contrast, keys, and columns that are cut."""
+    assert faults_of(browse, tmp_path, render(audit), dark=dark, width=width) == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("audit", [hostile(), random_audit(8, 2_000)], ids=["hostile", "random"])
+def test_axe_finds_no_fault_either(
+    browse: Browse, tmp_path: Path, audit: Audit, *, dark: bool
+) -> None:
+    html, policies = re.subn("<meta http-equiv=[^>]*>", "", render(audit))
+    assert policies == 1, "it lets no script in"
+    see = partial(faults_of, browse, tmp_path, dark=dark, width=1200, script=AXE)
+    assert see(html) == []
+    [found] = see(html.replace(' lang="en"', ""))
+    assert found.startswith("html-has-lang")
+
+
+@pytest.mark.parametrize(
+    ("kept", "broken", "fault"),
+    [
+        ('lang="en"', "", "the page has no language"),
+        ("<h1>", "<h3>", "the page has not one heading of level 1"),
+        ('<th scope="row" class="name">all</th>', "<td>all</td>", "a row has no header"),
+        (re.compile("<caption>.*?</caption>", re.DOTALL), "", "a table has no caption"),
+        ('id="late-title"', 'id="starts-title"', "two elements have the id starts-title"),
+        ('tabindex="0"', "", "no key scrolls it"),
+        ("position: relative; ", "", "the page itself scrolls sideways"),
+        ('role="img"', "", "a plot is not told in words"),
+        ("--muted: #5b6675", "--muted: #9aa3ae", "a text hardly differs from what is behind it"),
+        ("--reaped: #b07a10", "--reaped: #dfa32e", "the colour of reaped hardly differs"),
+        ("min-width: 120px", "min-width: 520px", "its columns are cut"),
+    ],
+)
+def test_each_such_fault_would_be_seen(
+    browse: Browse, tmp_path: Path, kept: str | re.Pattern[str], broken: str, fault: str
+) -> None:
+    html = render(random_audit(8, 500))
+    changed = re.sub(kept if isinstance(kept, re.Pattern) else re.escape(kept), broken, html)
+    assert changed != html
+    width = 320 if "sideways" in fault or "key" in fault else 1200
+    told = faults_of(browse, tmp_path, changed, dark=False, width=width)
+    assert any(one.startswith(fault) for one in told)
 
 
 def test_an_empty_history_is_shown_as_a_page_with_text(browse: Browse, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ _LEFT_OUT = (
     "SPARK_LOCAL_IP",
     "PYTHONPATH",
 )
-OPENING = "from history_pipeline.session import open_session; open_session()"
+OPENING = "from history_pipeline import open_session; open_session()"
 
 
 def run(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -163,13 +163,13 @@ def test_the_errors_are_of_this_librarys_family() -> None:
 
 _LOOKING = """
 import json, os, sys
-from history_pipeline.session import open_session
+from history_pipeline import open_session
 
 session = open_session("looking", master="local[1]", settings={"spark.sql.shuffle.partitions": "3"})
 assert open_session() is session
 context = session.sparkContext
 worker = context.parallelize([1], 1).map(lambda _: (sys.executable, sys.modules.keys() & {"pandas"})).first()
-context.parallelize([1], 1).map(lambda _: __import__("history_pipeline.sources") and 1).first()
+context.parallelize([1], 1).map(lambda _: __import__("history_pipeline.source.data_source") and 1).first()
 rows = session.read.format("stickybus").option("url", sys.argv[1]).load().count()
 kept = ["spark.ui.enabled", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions",
         "spark.sql.parquet.compression.codec", "spark.ui.showConsoleProgress", "spark.driver.host", "spark.app.name"]
@@ -177,6 +177,25 @@ print(json.dumps({"worker": worker[0], "web": context.uiWebUrl, "rows": rows, "f
                   **{key: session.conf.get(key) for key in kept}}))
 session.stop()
 """
+
+
+_FINDING = """
+import sys
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print(session.read.format("stickybus").option("url", sys.argv[1]).load().count())
+session.stop()
+"""
+
+
+def test_a_session_opened_elsewhere_finds_the_format_by_itself(
+    database: str, tmp_path: Path
+) -> None:
+    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PYTHONPATH"] = str(ROOT)
+    ended = run(sys.executable, "-c", _FINDING, database, folder=tmp_path, **environment)
+    assert (ended.returncode, ended.stdout) == (0, "0\n"), ended.stderr
 
 
 def test_a_session_is_quiet_local_and_leaves_nothing_behind(database: str, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from sqlalchemy import URL, Connection, Engine, create_engine, select, text
 
-from history_pipeline import pages
+from history_pipeline import read_history
 from history_pipeline.errors import SourceOptionError
-from history_pipeline.options import ReadOptions
-from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
-from history_pipeline.schema import HISTORY_SCHEMA, arrow_schema
-from history_pipeline.sources import read_history
+from history_pipeline.rows.schema import HISTORY_SCHEMA, arrow_schema
+from history_pipeline.source import pages
+from history_pipeline.source.options import ReadOptions
+from history_pipeline.source.reader import HistoryReader, ranges
 from queue_core.model.states import State
 from sql.tables import entry_tables
 from tests import requirements as needs
@@ -93,8 +93,10 @@ def test_dates_and_states_are_arguments_too(spark: SparkSession, history_url: UR
 
 @needs.any_database
 def test_a_table_is_read_in_ranges_of_ids(spark: SparkSession, history_url: URL) -> None:
-    found = _source(spark, history_url, ids_per_partition="7").load()
+    found = read_history(spark, history_url, ids_per_partition=7)
     assert found.rdd.getNumPartitions() == 6
+    few = read_history(spark, history_url, ids_per_partition=7, max_partitions=2)
+    assert few.rdd.getNumPartitions() == 2
     assert fingerprint(found) == fingerprint(read_history(spark, history_url))
 
 
@@ -189,6 +191,7 @@ def test_an_id_that_stands_twice_in_history_is_read_twice(
     [
         ("first_id", "one"),
         ("ids_per_partition", "0"),
+        ("max_partitions", "0"),
         ("last_id", "1.5"),
         ("since", "2026-03-01"),
         ("states", "FAILED,LOST"),
@@ -211,8 +214,8 @@ def test_the_password_is_not_shown() -> None:
 
 
 def test_ids_that_lie_far_apart_make_no_more_partitions_than_the_limit() -> None:
-    found = ranges(1, 2**62, width=100)
-    assert len(found) <= MOST_PARTITIONS
+    found = ranges(1, 2**62, width=100, most=7)
+    assert len(found) <= 7
     assert (found[0].first, found[-1].last) == (1, 2**62)
     assert all(one.last + 1 == following.first for one, following in itertools.pairwise(found))
 

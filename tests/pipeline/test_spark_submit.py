@@ -22,10 +22,10 @@ _JOB = '''
 import json
 import sys
 
-from history_pipeline.archiving import archive_history
-from history_pipeline.replay import replay_archive
-from history_pipeline.session import open_session
-from history_pipeline.sources import read_history
+from history_pipeline import archive_history
+from history_pipeline import replay_archive
+from history_pipeline import open_session
+from history_pipeline import read_history
 
 
 url, folder = sys.argv[1], sys.argv[3]

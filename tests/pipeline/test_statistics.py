@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 import stickybus
-from history_pipeline.audit import audit
+from history_pipeline import audit
 from tests.pipeline.random_history import random_history
 from tests.pipeline.sample import write_rows
 

@@ -1,6 +1,6 @@
 """Both kinds of storage keep the same promises.
 
-A file appears whole, once, and folders are listed and removed alike.
+A file has its newest content, and folders are listed and removed alike.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from history_pipeline.fingerprint import Fingerprint
-from history_pipeline.row_hashes import aggregates, row_hash
-from history_pipeline.schema import HISTORY_SCHEMA
-from history_pipeline.storage import HadoopStorage, LocalStorage, Storage, storage_of
+from history_pipeline.archives.storage import HadoopStorage, LocalStorage, Storage, storage_of
+from history_pipeline.rows.fingerprint import Fingerprint
+from history_pipeline.rows.hashes import aggregates, row_hash
+from history_pipeline.rows.schema import HISTORY_SCHEMA
 
 
 @pytest.fixture(params=["local", "hadoop"])
@@ -32,13 +32,12 @@ def storage(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path)
     return HadoopStorage(jvm, system, system.makeQualified(path))
 
 
-def test_a_file_is_created_once_and_keeps_its_first_content(storage: Storage) -> None:
-    storage.create("manifests/1.json", b"first")
+def test_a_file_has_the_content_that_was_put_last(storage: Storage) -> None:
+    storage.put("manifests/1.json", b"first")
 
-    with pytest.raises(FileExistsError):
-        storage.create("manifests/1.json", b"second")
+    storage.put("manifests/1.json", b"second")
 
-    assert storage.read("manifests/1.json") == b"first"
+    assert storage.read("manifests/1.json") == b"second"
     assert [name for name in storage.names("manifests") if not name.startswith(".")] == ["1.json"]
 
 
@@ -48,8 +47,8 @@ def test_files_are_listed_with_their_sizes_and_hidden_ones_are_not(storage: Stor
         "data/run/day=2/b.parquet",
         "data/run/_temporary/c.parquet",
     ):
-        storage.create(path, b"12345")
-    storage.create("data/run/_SUCCESS", b"")
+        storage.put(path, b"12345")
+    storage.put("data/run/_SUCCESS", b"")
     storage.settle(["data/run/day=1/a.parquet"])
     assert storage.names("data/run/day=1/a.parquet") in ([], ["a.parquet"])
 
@@ -64,7 +63,7 @@ def test_files_are_listed_with_their_sizes_and_hidden_ones_are_not(storage: Stor
 def test_files_and_folders_are_their_owners_alone(storage: Storage) -> None:
     """Also those that Spark has made, with whatever mode it gave them."""
     storage.make("manifests")
-    storage.create("manifests/1.json", b"1")
+    storage.put("manifests/1.json", b"1")
     root = Path(storage.root.removeprefix("file:"))
     data = root / "data/run/day=1/a.parquet"
     data.parent.mkdir(parents=True)
@@ -93,7 +92,10 @@ def test_what_is_not_there_is_empty_and_can_be_removed(storage: Storage) -> None
     storage.make("manifests")
     storage.make("manifests")
     assert storage.names("") == ["manifests"]
-    storage.create("data/a", b"1")
+    storage.put("data/a", b"1")
+    storage.put("data/b", b"1")
+    storage.remove("data/b")
+    assert storage.names("data") == ["a"]
     storage.remove("data")
     assert storage.names("") == ["manifests"]
 

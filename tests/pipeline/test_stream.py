@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from sqlalchemy import URL, Connection, delete, insert
 
-from history_pipeline.archiving import archive_history
+from history_pipeline import archive_history
 from history_pipeline.errors import SourceOptionError, StreamLossError
-from history_pipeline.options import StreamOptions
-from history_pipeline.schema import HISTORY_SCHEMA
-from history_pipeline.stream import HistoryStreamReader
+from history_pipeline.rows.schema import HISTORY_SCHEMA
+from history_pipeline.source.options import StreamOptions
+from history_pipeline.source.stream import HistoryStreamReader
 from sql.database import Database
 from sql.tables import entry_tables
 from tests import requirements as needs

@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
 from pyspark.testing import assertDataFrameEqual
 
-from history_pipeline import breakdowns
-from history_pipeline.completeness import Fault, chain_faults, gaps, known_ids
-from history_pipeline.percentiles import percentiles
-from history_pipeline.schema import HISTORY_SCHEMA
-from history_pipeline.statistics import KEYS, statistics
-from history_pipeline.transforms import MEASURES, READ_COLUMNS, differing, entries, once
+from history_pipeline.audits import breakdowns
+from history_pipeline.audits.completeness import chain_faults, gaps, known_ids
+from history_pipeline.audits.figures import KEYS, MEASURES, Fault
+from history_pipeline.audits.percentiles import percentiles
+from history_pipeline.audits.statistics import statistics
+from history_pipeline.rows.columns import READ_COLUMNS
+from history_pipeline.rows.entries import differing, entries, once
+from history_pipeline.rows.schema import HISTORY_SCHEMA
 from tests.pipeline import oracle
 from tests.pipeline.random_history import random_history
 from tests.pipeline.sample import ended, sample_history

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from history_pipeline import checksums, verify_archive
 from history_pipeline.errors import ArchiveDamagedError
-from history_pipeline.verification import checksums, verify_archive
 from stickybus.cli import main
 
 FROZEN = Path(__file__).parent / "frozen"

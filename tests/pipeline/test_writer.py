@@ -18,11 +18,11 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
 from sqlalchemy import URL, Table, delete, func, select
 
+from history_pipeline import StickybusSource
 from history_pipeline.errors import RunConflictError, SourceOptionError, WriteError
-from history_pipeline.options import WriteOptions
-from history_pipeline.schema import MAIN_SCHEMA, arrow_schema
-from history_pipeline.sources import StickybusSource
-from history_pipeline.writer import EventWriter, Staged
+from history_pipeline.rows.schema import MAIN_SCHEMA, arrow_schema
+from history_pipeline.source.options import WriteOptions
+from history_pipeline.source.writer import EventWriter, Staged
 from sql.database import Database
 from sql.statements.staging import POSTED
 from sql.tables import entry_tables, queue_posted_runs, queue_staged

@@ -20,6 +20,7 @@ from sqlalchemy import URL
 
 from tests import requirements as needs
 from tests.conftest import NewDatabase
+from tests.properties.life.bugs import BUGS, Steps
 from tests.properties.life.cluster_life import ClusterLife
 from tests.properties.test_claims import _template
 
@@ -35,6 +36,33 @@ def test_all_is_as_promised(tmp_path: Path) -> None:
         return ClusterLife(URL.create("sqlite", database=str(path)))
 
     _run(life, settings(max_examples=20, stateful_step_count=30))
+
+
+def _live(tmp_path: Path, steps: Steps) -> None:
+    """Take some steps, and let all run to its end."""
+    path = tmp_path / "life.db"
+    shutil.copyfile(_template(), path)
+    life = ClusterLife(URL.create("sqlite", database=str(path)))
+    try:
+        life.begin()
+        steps(life)
+    except BaseException:
+        life.cluster.close()
+        raise
+    life.teardown()
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
+    with BUGS[bug].planted(), pytest.raises(AssertionError):
+        _live(tmp_path, BUGS[bug].steps)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_steps_to_a_bug_are_right_without_it(tmp_path: Path, bug: str) -> None:
+    _live(tmp_path, BUGS[bug].steps)
 
 
 @needs.server

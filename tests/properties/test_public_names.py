@@ -62,6 +62,7 @@ LEFT = {
         "an error of Python's that handlers raise",
     ),
     "Job": "a worker makes it",
+    "Job.hold": "as for Job; a test of workers holds a batch by it",
     "Job.wait": "it waits as long as it is told to",
     "Worker": "its queues are positional; test_workers.py tries what is not allowed",
     "Worker.run": "it runs until it is stopped; test_workers.py does",

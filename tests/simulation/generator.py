@@ -78,7 +78,14 @@ class Generator:
         self._failing = random.choice([0.0, 0.2, 0.6])
         self._poisonous = random.choice([0.0, 0.0, 0.05])
         self._links = random.choice(
-            [[Link.NONE], [Link.NONE, Link.KEY], [Link.ORDER], [Link.NONE, Link.AFTER], list(Link)]
+            [
+                [Link.NONE],
+                [Link.NONE, Link.KEY],
+                [Link.ORDER],
+                [Link.NONE, Link.AFTER],
+                [Link.NONE, Link.ORDER, Link.ORDER_AFTER],
+                list(Link),
+            ]
         )
         self._next_key = 1
         self._number = dict.fromkeys(self._nodes, 0)

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 CALLBACK = 1_000
 """The key of a group's callback is that of its first member and this."""
-_OPTIONS: dict[Link, dict[str, Any]] = {
-    Link.KEY: {"key": "k"},
-    Link.ORDER: {"order_key": "o", "order_failure": "skip"},
-}
+_ORDERED = {Link.ORDER, Link.ORDER_AFTER}
+_WAITING = {Link.AFTER, Link.ORDER_AFTER}
 
 
 class LinkedPosts:
@@ -40,10 +38,8 @@ class LinkedPosts:
     ) -> dict[str, Any]:
         """The options of a post's entries."""
         self._used.add(step.link)
-        if step.link is Link.AFTER and step.face in self._last:
-            key, record_id = self._last[step.face]
-            self._awaited |= dict.fromkeys(keys, key)
-            return {"after": [record_id], "on_failed": "run"}
+        if step.link is Link.KEY:
+            return {"key": "k"}
         if step.link is Link.GROUP and keys:
             callback = CALLBACK + keys[0]
             self._simulation.behaviours[callback] = Behaviour()
@@ -54,7 +50,14 @@ class LinkedPosts:
                 on_finished=Posting(event=event, search_key1=callback), connection=connection
             )
             return {"group": group}
-        return _OPTIONS.get(step.link, {})
+        options = dict[str, Any]()
+        if step.link in _ORDERED:
+            options |= {"order_key": "o", "order_failure": "skip"}
+        if step.link in _WAITING and step.face in self._last:
+            key, record_id = self._last[step.face]
+            self._awaited |= dict.fromkeys(keys, key)
+            options |= {"after": [record_id], "on_failed": "run"}
+        return options
 
     def settle(self, step: Post, keys: Sequence[int], ids: Sequence[Any], committed: bool) -> None:  # noqa: FBT001 -- for partial
         """Note what has become of a post that was answered."""
@@ -76,7 +79,7 @@ class LinkedPosts:
         for table in TABLES:
             if Link.KEY in self._used:
                 self._alone(table, '%"!key"%', "", "live with one idempotency key")
-            if Link.ORDER in self._used:
+            if self._used & _ORDERED:
                 started = "AND processing_state <> 'WAITING'"
                 self._alone(table, '%"!order"%', started, "may run with one order key")
 
@@ -100,7 +103,7 @@ class LinkedPosts:
                 self._violated(
                     Invariant.IN_TURN, rows, f"the callback {key} comes before its members"
                 )
-        if Link.ORDER in self._used and self._simulation.databases.one_writer:
+        if self._used & _ORDERED and self._simulation.databases.one_writer:
             chain = "COALESCE(origin_id, record_id)"
             mine = f"SELECT {chain} FROM {table} WHERE headers LIKE '%\"!order\"%' AND record_id = "
             earlier = f"headers LIKE '%\"!order\"%' AND {chain} < ({mine}{context.record_id})"

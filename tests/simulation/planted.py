@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy import Connection, bindparam, literal, update
+from sqlalchemy import Connection, bindparam, literal, select, update
 
 import queue_core.cluster.reaper
 import queue_core.finishing.finisher
@@ -36,7 +36,7 @@ from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
 from queue_core.links.ordering import Ordering
 from queue_core.links.verdict import Verdict
-from queue_core.model.lanes import Lane
+from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.limit import Limit
 from queue_core.model.outcome import Outcome
 from queue_core.model.posting import Posting
@@ -55,6 +55,7 @@ from queue_core.storage.places import Places
 from queue_core.storage.store import Store
 from sql.statements import Statements
 from sql.statements.nodes import DEAD, LIVE, Nodes
+from sql.statements.ordered import Ordered, OrderKey
 from sql.tables import queue_nodes
 
 Planting = tuple[Any, str, Any]
@@ -552,7 +553,7 @@ def order_key_started_by_each_post() -> list[Planting]:
 
     def started(self: OrderedPosts) -> None:
         before(self)
-        for draft, _, lane in self._ordered:
+        for (draft, _), lane in zip(self._ordered, self._lanes, strict=True):
             draft.row |= {"lane": lane, "processing_state": State.AVAILABLE.value}
 
     return [(OrderedPosts, "before", started)]
@@ -584,6 +585,40 @@ def order_key_goes_on_at_a_failure() -> list[Planting]:
         return held
 
     return [(Wait, "__init__", begun), (Wait, "apply", applied)]
+
+
+@_bug
+def order_key_starts_what_waits() -> list[Planting]:
+    """An entry that waits for others, besides, starts when its order key has no other before it."""
+    enter: Any = Ordering.enter
+
+    def entered(
+        self: Ordering, connection: Connection, entries: Sequence[Any], **options: Any
+    ) -> None:
+        enter(self, connection, [(key, one, Lane("")) for key, one, _ in entries], **options)
+
+    return [(Ordering, "enter", entered)]
+
+
+@_bug
+def order_key_passes_over_what_waits() -> list[Planting]:
+    """An entry loses its place in its order key while it waits for others."""
+
+    def first(self: Ordered, connection: Connection, key: OrderKey) -> Any:
+        entries = self.entries
+        mine = [entries.c[name] == value for name, value in key._asdict().items()]
+        started = select(entries.c.record_id, entries.c.lane).where(
+            *mine, entries.c.lane != WAITING_LANE
+        )
+        return connection.execute(started.order_by(entries.c.place).limit(1)).one_or_none()
+
+    return [(Ordered, "first", first)]
+
+
+@_bug
+def order_key_forgets_what_is_released() -> list[Planting]:
+    """An entry that waits for others no longer has no turn in its order key."""
+    return [(Ordering, "release", _nothing)]
 
 
 @_bug

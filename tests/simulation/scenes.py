@@ -378,6 +378,20 @@ SCENES: dict[str, Scene] = {
             _finish("a1"),
         ]
     ),
+    "order_key_starts_what_waits": Scene(
+        [*_begun(), _post("a1", 2, link=Link.ORDER_AFTER), *_BESIDE]
+    ),
+    "order_key_passes_over_what_waits": Scene(
+        [
+            *_begun(),
+            _post("a1", 2, link=Link.ORDER_AFTER),
+            _post("a1", 3, link=Link.ORDER),
+            *_BESIDE,
+        ]
+    ),
+    "order_key_forgets_what_is_released": Scene(
+        [Start("a1"), _post("a1", 1), _post("a1", 2, link=Link.ORDER_AFTER)]
+    ),
     "outcomes_of_all_claims": Scene(
         [
             Start("a1"),

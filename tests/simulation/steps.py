@@ -37,6 +37,7 @@ class Link(StrEnum):
     KEY = "with the idempotency key"
     ORDER = "with the order key"
     AFTER = "after the last one"
+    ORDER_AFTER = "with the order key, after the last one"
     GROUP = "as a sealed group"
 
 

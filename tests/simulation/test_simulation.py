@@ -30,7 +30,9 @@ def databases() -> Iterator[Databases]:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("first", range(1000, 1300, 25))
+@pytest.mark.parametrize(
+    "first", [1000, *(pytest.param(one, marks=pytest.mark.slow) for one in range(1025, 1300, 25))]
+)
 def test_no_seed_breaks_an_invariant(databases: Databases, first: int) -> None:
     for seed in range(first, first + 25):
         _, _, result = run_seed(databases, seed)
@@ -39,6 +41,7 @@ def test_no_seed_breaks_an_invariant(databases: Databases, first: int) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_no_seed_breaks_an_invariant_with_circuits(databases: Databases) -> None:
     for seed in range(3000, 3040):
@@ -66,6 +69,7 @@ def test_a_seed_gives_the_same_trace_each_time(databases: Databases) -> None:
     assert first.trace == again.trace == replayed.trace
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_a_seed_gives_the_same_trace_whatever_ran_before(databases: Databases) -> None:
     """A failure found in a long run must fail again by itself.

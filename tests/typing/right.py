@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
+from history_pipeline import Verified, find_archived, verify_archive
 from stickybus import (
     KEYLESS,
     BusConfig,
@@ -187,6 +188,9 @@ with inspect("sqlite:///shop.db") as inspector:
     waiting: int = sum(depth.ready for depth in inspector.depths(table="bus_events"))
     located: list[Located] = inspector.entries(states="AVAILABLE", search_key1=KEYLESS, limit=5)
     letters: list[Located] = inspector.history(dead_letters=True, finished_since=datetime.now(UTC))
+
+archived: list[Located] = find_archived("/var/archive", states="FAILED", limit=5)
+verified: Verified = verify_archive("/var/archive", table="bus_events")
 
 
 @bus.on_failed

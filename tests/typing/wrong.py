@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncSession
 
+import history_pipeline
 from stickybus import (
     BusConfig,
     EntryContext,
@@ -162,3 +163,5 @@ async def by_hand(core: Connection, awaitable: AsyncSession) -> None:
         inspector.entries(finished_since=None)  # error: call-arg reportCallIssue
         inspector.history(states="DONE")  # error: arg-type reportArgumentType
         inspector.nodes()[0].serves[0]["queue"]  # error: typeddict-item reportTypedDictNotRequiredAccess,reportGeneralTypeIssues,reportUnknownMemberType
+    history_pipeline.find_archived("/var/archive", state="FAILED")  # error: call-arg reportCallIssue
+    history_pipeline.find_archive("/var/archive")  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType

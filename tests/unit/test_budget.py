@@ -9,7 +9,7 @@ import pytest
 
 from queue_core.claiming.budget import BATCHES, FAIR_SHARE, Budget
 from queue_core.holding.ledger import Ledger
-from queue_core.holding.pace import Pace
+from queue_core.holding.pace import LULL_SECONDS, WINDOW_SECONDS, Pace
 from queue_core.model.config import BusConfig
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.runtime.manual_clock import ManualClock
@@ -23,7 +23,8 @@ class Subject:
             handler_threads=THREADS, max_entries_claimed=MOST, queue_capacity=queue_capacity
         )
         self.ledger = Ledger(queue_capacity)
-        self.pace = Pace(ManualClock())
+        self.clock = ManualClock()
+        self.pace = Pace(self.clock)
         self.budget = Budget(config, self.ledger, self.pace)
         self._last = 0
 
@@ -32,6 +33,11 @@ class Subject:
         self._last += entries
         self.ledger.add(((record_id, 1) for record_id in ids), lane)
         return ids
+
+    def ended(self, entries: int, *, busy: float, passed: float = WINDOW_SECONDS) -> None:
+        """Handlers were at work for `busy` of the seconds that have `passed`."""
+        self.clock.advance(seconds=passed)
+        self.pace.ended(entries, busy)
 
 
 @pytest.fixture
@@ -69,7 +75,7 @@ def test_of_what_any_node_may_run_a_share_by_threads_is_held_and_more_by_a_fast_
     assert subject.budget.limit(ANY_NODE) == FAIR_SHARE * THREADS
     subject.hold(FAIR_SHARE * THREADS, ANY_NODE)
     assert subject.budget.limit(ANY_NODE) == 0
-    subject.pace.ended(30)
+    subject.ended(30, busy=WINDOW_SECONDS)
     assert subject.budget.limit(ANY_NODE) == MOST
 
 
@@ -108,8 +114,39 @@ def test_a_booking_ends_whatever_is_raised_in_it(subject: Subject) -> None:
 def test_threads_have_enough_when_they_are_fast_and_a_claim_lies_before_them(
     subject: Subject,
 ) -> None:
-    subject.pace.ended(MOST)
+    subject.ended(MOST, busy=WINDOW_SECONDS)
     subject.hold(THREADS + MOST)
     assert not subject.budget.suffices
     subject.hold(1)
     assert subject.budget.suffices
+
+
+def test_a_node_whose_handlers_had_to_wait_may_hold_twice_as_many(subject: Subject) -> None:
+    """Its turns to write come each 0.3 s, and it ends at once what it has claimed."""
+    held = list[int]()
+    for _ in range(4):
+        held.append(max(FAIR_SHARE * THREADS, subject.pace.entries))
+        subject.ended(held[-1], busy=0.001, passed=3 * WINDOW_SECONDS)
+    assert held == [4, 8, 16, 32]
+
+
+def test_a_node_whose_handlers_are_busy_may_hold_what_they_end_in_a_window(
+    subject: Subject,
+) -> None:
+    for _ in range(4):
+        subject.ended(30, busy=3 * WINDOW_SECONDS, passed=3 * WINDOW_SECONDS)
+        assert subject.pace.entries == 10
+
+
+def test_runs_that_overlap_keep_handlers_busy_for_the_time_that_has_passed(
+    subject: Subject,
+) -> None:
+    for _ in range(4):
+        subject.ended(3, busy=1.0, passed=WINDOW_SECONDS)
+        assert subject.pace.entries == 3
+
+
+def test_what_ended_before_a_lull_says_nothing(subject: Subject) -> None:
+    subject.ended(30, busy=WINDOW_SECONDS)
+    subject.clock.advance(seconds=LULL_SECONDS + 0.1)
+    assert subject.pace.entries == 0

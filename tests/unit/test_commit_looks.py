@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from queue_core.claiming.commit_looks import FIRST_LOOK_SECONDS, LOOKS, CommitLooks
-from stickybus import BusConfig
-
-CONFIG = BusConfig(poll_interval_seconds=3.0)
 
 
 @pytest.fixture
 def looks() -> CommitLooks:
-    return CommitLooks(CONFIG)
+    return CommitLooks(3.0)
 
 
 def test_without_an_announcement_a_poll_interval_lies_between_looks(looks: CommitLooks) -> None:
@@ -40,6 +37,30 @@ def test_an_announcement_during_a_look_asks_for_another_at_once(looks: CommitLoo
     looks.announce()
     looks.end(10.0, found=False, more=False)
     assert looks.begin(10.0)
+
+
+def test_after_an_announcement_during_a_look_looks_come_as_after_any(looks: CommitLooks) -> None:
+    looks.announce()
+    now, left = 10.0, LOOKS // 2
+    for _ in range(left):
+        assert looks.begin(now)
+        looks.end(now, found=False, more=False)
+        now = looks.next_look
+    assert looks.begin(now)
+    looks.announce()  # and it commits a little later
+    looks.end(now, found=False, more=False)
+    assert looks.begin(now)
+    looks.end(now, found=False, more=False)
+    assert looks.next_look - now == pytest.approx(FIRST_LOOK_SECONDS)
+
+
+def test_what_is_there_already_is_looked_for_once_at_once(looks: CommitLooks) -> None:
+    assert looks.begin(10.0)
+    looks.look_now()
+    looks.end(10.0, found=False, more=False)
+    assert looks.begin(10.0)
+    looks.end(10.0, found=True, more=False)
+    assert looks.next_look == 13.0
 
 
 def test_a_look_that_fails_is_followed_by_another(looks: CommitLooks) -> None:

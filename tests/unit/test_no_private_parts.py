@@ -29,8 +29,12 @@ ALLOWED = {
 """Modules that name private parts, each with the reason."""
 
 
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+"""Public in spite of their names."""
+
+
 def is_private(name: str) -> bool:
-    return re.match(r"_[a-z]", name) is not None
+    return re.match(r"_[a-z]", name) is not None and name not in OF_NAMED_TUPLES
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -71,6 +72,37 @@ def test_what_was_committed_before_a_look_began_wakes_nobody() -> None:
     assert due(subject)
 
 
+class _Interval(float):
+    """A poll interval in whose addition another thread has its turn."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def __radd__(self, other: float) -> float:
+        self.meanwhile()
+        return other + float(self)
+
+
+def test_what_is_asked_for_while_the_time_of_the_next_look_is_computed_is_not_forgotten() -> None:
+    interval = _Interval(POLL)
+    subject = Outlook(ManualClock(START), interval, adapts=True)
+    look(subject)
+    subject.look_begins()
+    interval.meanwhile = subject.wake
+    subject.look_found({}, {})
+    assert due(subject)
+
+
+def test_what_a_look_has_found_while_a_claim_was_written_is_claimed_next() -> None:
+    subject, _ = outlook()
+    look(subject, a=START)
+    looks = subject.looks
+    look(subject, a=START)
+    subject.emptied(OWN, looks)
+    assert subject.lanes_with_due == {OWN}
+    subject.emptied(OWN, subject.looks)
+    assert not subject.lanes_with_due
+
+
 def test_beside_a_backlog_a_look_is_asked_for_in_vain_until_the_pause_is_over() -> None:
     subject, clock = outlook()
     look(subject, a=START)
@@ -86,7 +118,7 @@ def test_while_a_backlog_lasts_other_lanes_are_looked_at_once_a_second() -> None
     look(subject, a=START)
     subject.goes_on()
     assert left(subject) == LONGEST_LOOK_SECONDS
-    subject.emptied(OWN)
+    subject.emptied(OWN, subject.looks)
     subject.goes_on()
     assert not subject.lanes_with_due
 
@@ -157,7 +189,7 @@ def test_a_claim_seeks_from_where_the_last_one_ended_and_a_second_earlier_if_tha
 def test_without_hints_polls_quicken_while_they_find_something_and_slow_down_by_two() -> None:
     subject, clock = outlook(adapts=True)
     look(subject, **{ANY_NODE: START})
-    subject.emptied(ANY_NODE)
+    subject.emptied(ANY_NODE, subject.looks)
     assert left(subject) == SHORTEST_POLL_SECONDS
     for seconds in (0.01, 0.02, 0.04):
         clock.advance(seconds=1)
@@ -201,7 +233,7 @@ def test_whatever_is_told_no_lane_that_is_due_is_forgotten_and_looks_go_on(
                 subject.notice_due()
                 assert subject.lanes_with_due >= wanted
                 for lane in given_[1]:  # type: ignore[attr-defined]
-                    subject.emptied(lane)
+                    subject.emptied(lane, subject.looks)
                 wanted = set(subject.lanes_with_due)
                 subject.goes_on()
                 assert left(subject) <= (LONGEST_LOOK_SECONDS if wanted else POLL)

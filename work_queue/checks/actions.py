@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any, assert_never
 
 from queue_core.errors import InvalidRequestError
+from queue_core.model.priority import HEAD_STARTS, NORMAL
 from work_queue.checks import arguments as check
 from work_queue.modification import (
     Action,
@@ -20,13 +22,14 @@ from work_queue.modification import (
     InsertDoc,
     Renew,
     RenewSet,
+    Replay,
 )
 from work_queue.refs import DocRef, SetRef, TaskRef
 
 CHECKS = Delete | Depend | DeleteDoc | DependDoc | DependSet
 """Actions after which nobody holds anything."""
 KINDS = (
-    *(Insert, Change, Delete, Depend, Renew),
+    *(Insert, Change, Delete, Depend, Renew, Replay),
     *(InsertDoc, ChangeDoc, DeleteDoc, DependDoc, DependSet, RenewSet),
 )
 
@@ -50,7 +53,7 @@ def actions(given: Iterable[Any]) -> tuple[Action, ...]:
                     key="actions",
                 )
             named.add(subject)
-    return found
+    return tuple(_with_head_start(one) if isinstance(one, Insert) else one for one in found)
 
 
 def modifier(claimant: object, default: str, given: tuple[Action, ...]) -> str:
@@ -73,6 +76,9 @@ def _subjects(action: Action) -> list[Hashable]:
         case Renew():
             check.seconds(action.seconds, key="seconds")
             return [_task(action.task)]
+        case Replay():
+            check.queue(action.queue)
+            return [_task(action.task)]
         case Delete() | Depend():
             return [_task(action.task)]
         case InsertDoc():
@@ -94,11 +100,28 @@ def _subjects(action: Action) -> list[Hashable]:
 def _insert(action: Insert) -> list[Hashable]:
     check.queue(action.queue)
     _content(action)
+    priority: object = action.priority
+    if not isinstance(priority, str) or priority not in HEAD_STARTS:
+        raise check.not_allowed("priority", action.priority, ", ".join(HEAD_STARTS))
     if action.id is None:
         if action.skip_existing:
             raise InvalidRequestError("skip_existing needs an id.", key="skip_existing")
         return []
     return [("task", check.task_id(action.id))]
+
+
+def _with_head_start(action: Insert) -> Insert:
+    """A priority as the delay that it is: backends and wires know no other."""
+    if action.priority == NORMAL:
+        return action
+    if action.at is not None or action.delay is not None:
+        raise InvalidRequestError(
+            f"priority={action.priority!r} goes with neither at=… nor delay=…: its head start could "
+            "let the task run before its time. Nothing was written. Give one of them.",
+            key="priority",
+            value=action.priority,
+        )
+    return replace(action, delay=-HEAD_STARTS[action.priority], priority=NORMAL)
 
 
 def _content(action: Insert | Change) -> None:

@@ -18,11 +18,14 @@ from sql.tables import (
     TASK_QUEUE_LENGTH,
 )
 from work_queue.document import DocClaim
-from work_queue.refs import TaskRef
-from work_queue.requests import DocQuery, TaskQuery
+from work_queue.refs import TaskPlace, TaskRef
+from work_queue.requests import DocQuery, HistoryQuery, TaskQuery
 
 LONGEST_SECONDS = 100 * 365.25 * 86_400.0
 """The longest lease or delay: a century."""
+HISTORY_IDS = 500
+"""The most ids of tasks of history that one call reads."""
+ERROR_TEXT = 1_000
 LARGEST_INT = 2**31 - 1
 
 
@@ -99,6 +102,16 @@ def count(value: object, *, key: str) -> int:
     return value
 
 
+def error_text(value: object) -> str | None:
+    """A part of an error's text."""
+    if value is None:
+        return None
+    given = text(value, key="error_text")
+    if not 1 <= len(given) <= ERROR_TEXT:
+        raise not_allowed("error_text", value, f"1 to {ERROR_TEXT} characters")
+    return given
+
+
 def limit(value: object) -> int:
     """How many are claimed."""
     if count(value, key="limit") < 1:
@@ -147,9 +160,16 @@ def arrival(at: object, delay: object, *, key: str = "at") -> tuple[datetime | N
         raise InvalidRequestError("give either at=… or delay=…, not both", key=key)
     if at is None:
         return None, None if delay is None else seconds(delay, key="delay")
-    if not isinstance(at, datetime):
-        raise not_allowed(key, at, "an aware datetime")
-    return in_utc(at, key=key), None
+    return date(at, key=key), None
+
+
+def date(value: object, *, key: str) -> datetime | None:
+    """An aware date, in UTC."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise not_allowed(key, value, "an aware datetime")
+    return in_utc(value, key=key)
 
 
 def ids(values: Iterable[object] | None) -> tuple[str, ...] | None:
@@ -172,7 +192,37 @@ def task_query(query: TaskQuery) -> TaskQuery:
         queue(query.queue)
     if query.claimant is not None:
         text(query.claimant, key="claimant")
+    if query.after is not None:
+        if not isinstance(query.after, TaskPlace):
+            raise not_allowed("after", query.after, "a TaskPlace, such as task.place")
+        if query.ids is not None:
+            raise InvalidRequestError("give either ids=… or after=…, not both", key="after")
     return query
+
+
+def history_query(
+    of_queue: object,
+    of_ids: Iterable[object] | None,
+    *,
+    since: object,
+    before: object,
+    limit: object,
+    with_values: object,
+) -> HistoryQuery:
+    """A read of history."""
+    found = ids(of_ids)
+    if of_queue is None and not found:
+        raise InvalidRequestError("neither a queue nor ids were named. Name one.", key="queue")
+    if found is not None and len(found) > HISTORY_IDS:
+        raise not_allowed("ids", f"{len(found)} ids", f"{HISTORY_IDS} at most")
+    return HistoryQuery(
+        None if of_queue is None else queue(of_queue),
+        found,
+        date(since, key="since"),
+        date(before, key="before"),
+        bound(limit),
+        bool(with_values),
+    )
 
 
 def doc_query(query: DocQuery) -> DocQuery:

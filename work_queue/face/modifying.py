@@ -33,10 +33,10 @@ class Modifying(Part):
             options: The options of `Insert`.
 
         Returns:
-            The task.
+            The task; with `skip_existing` the one that has the id already, as it is by now.
 
         Raises:
-            DependencyError: A task has the id.
+            DependencyError: A task has the id, and `skip_existing` was not given.
             InvalidRequestError: An argument is not allowed.
             PayloadError: The value can't be stored.
             InvalidConnectionError: The connection can't be used here.
@@ -44,7 +44,11 @@ class Modifying(Part):
             DatabaseUnreachableError: The database does not answer.
         """
         new = Insert(queue=queue, value=value, **options)
-        return self.modify(new, connection=connection).inserted[0]
+        while True:
+            modified = self.modify(new, connection=connection)
+            for task in (*modified.inserted, *modified.existing):
+                return task
+            # The task that had the id was deleted between the two looks.
 
     def modify(
         self,

@@ -12,6 +12,7 @@ from work_queue import checks
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc
 from work_queue.face.part import Part
+from work_queue.refs import TaskPlace
 from work_queue.requests import DocQuery, NameQuery, TaskQuery
 from work_queue.task import Task
 
@@ -27,6 +28,7 @@ class Reading(Part):
         claimant: str | None = None,
         limit: int | None = None,
         with_values: bool = True,
+        after: TaskPlace | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Task]:
         """Read tasks.
@@ -37,6 +39,8 @@ class Reading(Part):
             claimant: Those that are available, or that this claimant holds.
             limit: How many at most; 0 or less: no limit. Default: no limit.
             with_values: Whether `Task.value` is read.
+            after: Those of the queue after this place, such as the `place` of the last task of the
+                page before. It can't be given together with `ids`.
             connection: The caller's connection, whose transaction reads. Default: one of our own.
 
         Returns:
@@ -49,7 +53,9 @@ class Reading(Part):
         """
         return self._backend.tasks(
             checks.task_query(
-                TaskQuery(queue, checks.ids(ids), claimant, checks.bound(limit), bool(with_values))
+                TaskQuery(
+                    queue, checks.ids(ids), claimant, checks.bound(limit), bool(with_values), after
+                )
             ),
             connection,
         )
@@ -182,6 +188,7 @@ class Reading(Part):
         claimant: str | None = None,
         limit: int | None = None,
         with_values: bool = True,
+        after: TaskPlace | None = None,
         connection: AsyncCallersConnection | None = None,
     ) -> list[Task]:
         """Awaitable twin of `tasks`."""
@@ -192,6 +199,7 @@ class Reading(Part):
                 claimant=claimant,
                 limit=limit,
                 with_values=with_values,
+                after=after,
                 connection=inner,
             ),
             connection,

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from queue_core.errors import LifecycleError
 from queue_core.runtime.lock import Lock
 
 THREAD = "work_queue-client"
@@ -20,41 +21,30 @@ T = TypeVar("T")
 
 
 class Background:
-    """Begins with its first call, and anew in a child process of a fork."""
+    """Begins with its first call, and anew in a child process of a fork. Its end is for good."""
 
     def __init__(self) -> None:
         self._lock = Lock()
+        """Held while a call is put on the loop: none may come after the last one."""
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs."""
-        with self._lock:
-            if self._loop is None or not self.is_running:
-                loop = asyncio.new_event_loop()
-                threading.Thread(target=_turn, args=(loop,), name=THREAD, daemon=True).start()
-                self._loop, self._pid = loop, os.getpid()
-            return self._loop
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the loop runs, in this process."""
-        return self._loop is not None and self._pid == os.getpid()
+        self._ended = False
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run it, and wait in this thread."""
-        future = asyncio.run_coroutine_threadsafe(call, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # a signal has ended the wait: nobody wants the result
-            raise
+        """Run it, and wait in this thread. Raises LifecycleError after the end."""
+        with self._lock:
+            future = asyncio.run_coroutine_threadsafe(call, self._begun(call))
+        return _result(future)
 
     async def run_async(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run it, and await it. A cancellation waits until the call has ended, too."""
-        loop, running = self.loop, _Running(call)
-        loop.call_soon_threadsafe(running.begin, loop)
+        """Run it, and await it. A cancellation waits until the call has ended, too.
+
+        Raises as `run`.
+        """
+        running = _Running(call)
+        with self._lock:
+            loop = self._begun(call)
+            loop.call_soon_threadsafe(running.begin, loop)
         waiting = asyncio.wrap_future(running.ended)
         try:
             return await asyncio.shield(waiting)
@@ -66,12 +56,39 @@ class Background:
                 waiting.exception()  # seen
             raise
 
-    def stop(self) -> None:
-        """End the loop, if it runs here, when its calls have ended."""
+    def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a last call, which ends all that have begun, and end the loop, if it runs here."""
         with self._lock:
-            if self._loop is not None and self.is_running:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+            if self._ended:
+                return
+            self._ended = True
+            if self._loop is None or self._pid != os.getpid():
+                return
+            loop = self._loop
+            future = asyncio.run_coroutine_threadsafe(last(), loop)
+        try:
+            _result(future)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _begun(self, call: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
+        """The loop, which runs, for a call."""
+        if self._ended:
+            call.close()
+            raise LifecycleError("the work queue was closed. Nothing was done.")
+        if self._loop is None or self._pid != os.getpid():
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=_turn, args=(loop,), name=THREAD, daemon=True).start()
+            self._loop, self._pid = loop, os.getpid()
+        return self._loop
+
+
+def _result(future: Future[T]) -> T:
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # a signal has ended the wait: nobody wants the result
+        raise
 
 
 class _Running:

@@ -19,12 +19,24 @@ from queue_core.errors import (
 )
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocSet
+from work_queue.finished_task import FinishedTask, KeptHistory
+from work_queue.limit import QueueLimit
 from work_queue.modification import Action, Renew
 from work_queue.modified import Modified
 from work_queue.remote.address import Address
 from work_queue.remote.background import Background
 from work_queue.remote.transport import LostError, StrangeError, Transport, UnsentError
-from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
+from work_queue.requests import (
+    ClaimRequest,
+    DocClaimRequest,
+    DocQuery,
+    HistoryDeletion,
+    HistoryQuery,
+    HistorySetting,
+    LimitSetting,
+    NameQuery,
+    TaskQuery,
+)
 from work_queue.task import Task
 from work_queue.wire import calls as wire
 
@@ -159,18 +171,44 @@ class RemoteBackend:
         """See `Backend.namespace_stats`."""
         return self._call(wire.NAMESPACE_STATS, query)
 
+    def set_history(self, setting: HistorySetting, connection: Any) -> None:
+        """See `Backend.set_history`."""
+        _no(connection)
+        self._call(wire.SET_HISTORY, setting)
+
+    def histories(self) -> list[KeptHistory]:
+        """See `Backend.histories`."""
+        return self._call(wire.HISTORIES, wire.Histories())
+
+    def finished_tasks(self, query: HistoryQuery, connection: Any) -> list[FinishedTask]:
+        """See `Backend.finished_tasks`."""
+        _no(connection)
+        return self._call(wire.FINISHED_TASKS, query)
+
+    def delete_history(self, deletion: HistoryDeletion) -> int:
+        """See `Backend.delete_history`."""
+        return self._call(wire.DELETE_HISTORY, deletion)
+
+    def set_limit(self, setting: LimitSetting) -> QueueLimit:
+        """See `Backend.set_limit`."""
+        return self._call(wire.SET_LIMIT, setting)
+
+    def remove_limit(self, queue: str) -> bool:
+        """See `Backend.remove_limit`."""
+        return self._call(wire.REMOVE_LIMIT, wire.RemoveLimit(queue))
+
+    def limits(self, queues: tuple[str, ...]) -> list[QueueLimit]:
+        """See `Backend.limits`."""
+        return self._call(wire.LIMITS, wire.Limits(queues))
+
     def time(self) -> datetime:
         """See `Backend.time`."""
         return self._call(wire.TIME, wire.Time())
 
     def close(self) -> None:
         """See `Backend.close`. In a child process of a fork only its memory is let go."""
-        if self._closed:
-            return
         self._closed = True
-        if self._background.is_running:
-            self._background.run(self._end())
-            self._background.stop()
+        self._background.end(self._end)
 
     async def _end(self) -> None:
         running = asyncio.all_tasks() - {asyncio.current_task()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +16,21 @@ from queue_core.errors import LifecycleError
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
 from work_queue.faults import DependencyError
+from work_queue.finished_task import FinishedTask, KeptHistory
+from work_queue.limit import QueueLimit
 from work_queue.modification import Action
 from work_queue.modified import Modified
 from work_queue.refs import TaskRef
-from work_queue.requests import DocQuery, NameQuery, TaskQuery
-from work_queue.rights import Kind, Need
+from work_queue.requests import (
+    DocQuery,
+    HistoryDeletion,
+    HistoryQuery,
+    HistorySetting,
+    LimitSetting,
+    NameQuery,
+    TaskQuery,
+)
+from work_queue.rights import Kind, Need, Right
 from work_queue.service import needs
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
@@ -26,6 +38,9 @@ from work_queue.service.metrics import Metrics
 from work_queue.service.pins import names_no_queue, pinned
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
+
+PAGE_TASKS = 200
+"""Tasks that a stream of them holds at a time."""
 
 
 class Calls:
@@ -76,13 +91,13 @@ class Calls:
             with self.metrics.waiting() if timeout_seconds != 0 else nullcontext():
                 return await self._until_stop(claim)
 
-    async def give_back(self, tasks: Sequence[Task]) -> None:
-        """Release tasks that were claimed for a caller whom they did not reach."""
-        if tasks:
+    async def give_back(self, claimed: Sequence[Task] | Sequence[DocSet]) -> None:
+        """Release what was claimed for a caller whom it did not reach."""
+        if claimed:
             # If it changed in between, somebody has it, and needs nothing from us.
             with suppress(DependencyError):
                 await self._work.modify_async(
-                    *(task.release() for task in tasks), claimant=tasks[0].claimant
+                    *(one.release() for one in claimed), claimant=claimed[0].claimant
                 )
 
     async def claim_docs(
@@ -97,9 +112,17 @@ class Calls:
         """Claim doc sets: all of them, or none."""
         with self.metrics.call("claim_docs"):
             await self._allow(caller, needs.of_doc_claim(claims, until, claimant))
-            return await self._work.claim_docs_async(
-                *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
+            claiming = asyncio.ensure_future(
+                self._work.claim_docs_async(
+                    *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
+                )
             )
+            try:
+                return await asyncio.shield(claiming)
+            except asyncio.CancelledError:
+                # What the database has been asked for, it does.
+                await self.give_back(await claiming)
+                raise
 
     async def modify(self, caller: Caller, actions: Sequence[Action], *, claimant: str) -> Modified:
         """Insert, change, delete and check in one transaction."""
@@ -120,16 +143,42 @@ class Calls:
         with self.metrics.call("tasks"):
             named = [] if query.queue is None else [query.queue]
             await self._allow(caller, needs.of_tasks(named))
+            if query.failed:
+                return await self._work.failed_tasks_async(
+                    query.queue or "",
+                    failed_in=query.failed_in,
+                    error_text=query.error_text,
+                    limit=query.limit,
+                    with_values=query.with_values,
+                )
             found = await self._work.tasks_async(
                 query.queue,
                 ids=query.ids,
                 claimant=query.claimant,
                 limit=query.limit,
                 with_values=query.with_values,
+                after=query.after,
             )
             if query.queue is None:
                 await self._allow(caller, needs.of_tasks(task.queue for task in found))
             return found
+
+    async def pages(self, caller: Caller, query: TaskQuery) -> AsyncGenerator[list[Task], None]:
+        """Read tasks page by page. Each page is one call, so few tasks are held at a time."""
+        if query.ids is not None:
+            yield await self.tasks(caller, query)
+            return
+        left = query.limit if query.limit is not None and query.limit > 0 else sys.maxsize
+        while left and not self._stopping:
+            asked = min(PAGE_TASKS, left)
+            page = await self.tasks(caller, replace(query, limit=asked))
+            yield page
+            if len(page) < asked:
+                return
+            left -= asked
+            query = replace(query, after=page[-1].place)
+        if left:
+            raise _stops()
 
     async def docs(self, caller: Caller, query: DocQuery) -> list[Doc]:
         """Read docs."""
@@ -160,6 +209,70 @@ class Calls:
             return await self._work.namespace_stats_async(
                 *query.names, prefixes=query.prefixes, limit=query.limit
             )
+
+    async def set_history(self, caller: Caller, setting: HistorySetting) -> bool:
+        """Let a queue keep history, or no more."""
+        with self.metrics.call("set_history"):
+            await self._allow(caller, needs.of_queue(Right.CHANGE, setting.queue))
+            await self._work.keep_history_async(setting.queue, keep=setting.keep)
+            return setting.keep
+
+    async def histories(self, caller: Caller) -> list[KeptHistory]:
+        """Read which queues keep history."""
+        with self.metrics.call("histories"):
+            await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery()))
+            kept = await self._work.histories_async()
+            return [KeptHistory(queue, since) for queue, since in kept.items()]
+
+    async def finished_tasks(self, caller: Caller, query: HistoryQuery) -> list[FinishedTask]:
+        """Read history."""
+        with self.metrics.call("finished_tasks"):
+            named = [] if query.queue is None else [query.queue]
+            await self._allow(caller, needs.of_tasks(named))
+            found = await self._work.finished_tasks_async(
+                query.queue,
+                ids=query.ids,
+                since=query.since,
+                before=query.before,
+                limit=query.limit,
+                with_values=query.with_values,
+            )
+            if query.queue is None:
+                await self._allow(caller, needs.of_tasks(task.queue for task in found))
+            return found
+
+    async def delete_history(self, caller: Caller, deletion: HistoryDeletion) -> int:
+        """Delete the oldest tasks of a queue's history."""
+        with self.metrics.call("delete_history"):
+            await self._allow(caller, needs.of_queue(Right.DELETE, deletion.queue))
+            return await self._work.truncate_history_async(
+                deletion.queue, before=deletion.before, limit=deletion.limit
+            )
+
+    async def set_limit(self, caller: Caller, setting: LimitSetting) -> QueueLimit:
+        """Limit a queue, or replace its limit."""
+        with self.metrics.call("set_limit"):
+            await self._allow(caller, needs.of_queue(Right.CHANGE, setting.queue))
+            return await self._work.limit_async(
+                setting.queue,
+                concurrency=setting.concurrency,
+                rate=setting.rate,
+                per=setting.per,
+                burst=setting.burst,
+                by=setting.by,
+            )
+
+    async def remove_limit(self, caller: Caller, queue: str) -> bool:
+        """End the limit of a queue."""
+        with self.metrics.call("remove_limit"):
+            await self._allow(caller, needs.of_queue(Right.CHANGE, queue))
+            return await self._work.unlimit_async(queue)
+
+    async def limits(self, caller: Caller, queues: Sequence[str]) -> list[QueueLimit]:
+        """Read the limits of these queues, or of all if there are none."""
+        with self.metrics.call("limits"):
+            await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery(names=tuple(queues))))
+            return await self._work.limits_async(*queues)
 
     async def time(self, caller: Caller) -> datetime:
         """Read the clock that decides."""

@@ -19,6 +19,7 @@ from work_queue.modification import (
     InsertDoc,
     Renew,
     RenewSet,
+    Replay,
 )
 from work_queue.refs import TaskRef
 from work_queue.requests import NameQuery
@@ -50,6 +51,11 @@ def of_tasks(queues: Iterable[str]) -> list[Need]:
     return [_queue(Right.READ, queue) for queue in dict.fromkeys(queues)]
 
 
+def of_queue(right: Right, queue: str) -> list[Need]:
+    """Those of a change of a queue's history, or of its limit."""
+    return [_queue(right, queue)]
+
+
 def of_docs(namespace: str) -> list[Need]:
     """Those of a read of docs."""
     return [_namespace(Right.READ, namespace)]
@@ -68,7 +74,7 @@ def _of_action(action: Action) -> list[Need]:
     match action:
         case Insert():
             return [_queue(Right.INSERT, action.queue)]
-        case Change():
+        case Change() | Replay():
             need = _queue(Right.CHANGE, action.task.queue)
             stays = action.queue in {None, action.task.queue}
             return [need] if stays else [need, _queue(Right.INSERT, action.queue or "")]

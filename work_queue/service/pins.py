@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeGuard
+from typing import TypeGuard
 
 from sql.tables import TASK_QUEUE_LENGTH
 from work_queue.faults import DependencyError, Fault, refusal
-from work_queue.modification import Action, Change, Delete, Depend, Renew
+from work_queue.modification import Action, NamesTask
 from work_queue.refs import Ref, TaskRef
 from work_queue.work_queue import WorkQueue
 
-NamesTask: TypeAlias = Change | Delete | Depend | Renew
 NOWHERE = "?" * (TASK_QUEUE_LENGTH + 1)
 """Too long for a queue: what is pinned to it can't come to be in between."""
 

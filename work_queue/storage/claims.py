@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -12,61 +13,114 @@ from queue_core.storage.transactions import Transactions
 from sql.statements.work.tasks import WorkTasks
 from work_queue.metrics import Metrics
 from work_queue.requests import ClaimRequest
+from work_queue.storage.places import Places, Room
 from work_queue.storage.rows import task_of_values
 from work_queue.task import Task
+
+
+class Looked(NamedTuple):
+    """What a look for tasks has found.
+
+    Attributes:
+        taken: What was claimed.
+        arrivals: If nothing was: when there may be something in each queue that has a task. A date
+            that has passed: by now, or it is locked.
+    """
+
+    taken: list[Task]
+    arrivals: dict[str, datetime]
 
 
 class Claims:
     """Takes tasks, each claim in a transaction of its own."""
 
-    def __init__(self, transactions: Transactions, tasks: WorkTasks, metrics: Metrics) -> None:
+    def __init__(
+        self, transactions: Transactions, tasks: WorkTasks, places: Places, metrics: Metrics
+    ) -> None:
         self._transactions = transactions
         self._tasks = tasks
+        self._places = places
         self._metrics = metrics
-        self._at_once = transactions.database.dialect.capabilities.moves_at_once
 
     def take(self, request: ClaimRequest) -> list[Task]:
+        """Claim what is available now."""
+        return self.look(request).taken
+
+    def look(self, request: ClaimRequest) -> Looked:
         """Claim from one of the queues that have an available task, drawn at random.
 
-        So each queue gets its share of the claims, whatever its length.
+        So each queue gets its share of the claims, whatever its length. A queue whose limit has no
+        place is passed over.
         """
-        ready = list(request.queues)
-        if len(ready) > 1:
-            now = self._transactions.now()
-            first = self.first_arrivals(ready)
-            ready = [queue for queue in ready if queue in first and first[queue] <= now]
+        queues, ready = request.queues, list(request.queues)
+        arrivals, full = dict[str, datetime](), dict[str, datetime]()
+        if len(queues) > 1:
+            arrivals = self._first_arrivals(queues)
+            ready = self._available(queues, arrivals)
             random.shuffle(ready)
-        for queue in ready:
-            if taken := self._take_from(queue, request):
+        unknown = [queue for queue in ready if queue not in self._places.queues]
+        taken = self._take_from(ready, request, full)
+        if taken or not ready:
+            return Looked(taken, arrivals)
+        arrivals = self._first_arrivals(queues)
+        left = self._available(unknown, arrivals)
+        if left and (limited := self._places.learn(left)):
+            taken = self._take_from(limited, request, full)
+        return Looked(taken, arrivals | full)
+
+    def _available(self, queues: Sequence[str], arrivals: Mapping[str, datetime]) -> list[str]:
+        now = self._transactions.clock.now()
+        return [queue for queue in queues if queue in arrivals and arrivals[queue] <= now]
+
+    def _take_from(
+        self, queues: Sequence[str], request: ClaimRequest, full: dict[str, datetime]
+    ) -> list[Task]:
+        """Claim from the first of the queues that has something; note those that are `full`."""
+        for queue in queues:
+            rows, until = self._take(queue, request)
+            if rows:
+                taken = [task_of_values(row) for row in rows]
+                self._metrics.claimed(taken)
                 return taken
+            if until is not None:
+                full[queue] = until
         return []
 
-    def _take_from(self, queue: str, request: ClaimRequest) -> list[Task]:
-        def work(connection: Connection) -> list[Sequence[object]]:
+    def _take(
+        self, queue: str, request: ClaimRequest
+    ) -> tuple[list[Sequence[object]], datetime | None]:
+        """The rows of what was claimed; if a limit has no place, when it may have one again."""
+        places, limited = self._places, queue in self._places.queues
+
+        def work(connection: Connection) -> tuple[list[Sequence[object]], datetime | None]:
+            limit = request.limit
+            room = places.room(connection, queue, limit) if limited else Room(limit)
+            if not room.free:
+                return [], room.until
             now = self._transactions.clock.now()  # anew in each try: it may have waited
             claim = {
                 "of_queue": queue,
-                "limit": request.limit,
+                "unless_limited": "" if limited else queue,
+                "limit": room.free,
                 "now": now,
                 "until": now + timedelta(seconds=request.lease_seconds),
                 "by": request.claimant,
             }
-            return self._tasks.claim(connection, claim)
+            rows = self._tasks.claim(connection, claim)
+            places.take(connection, queue, room, len(rows))
+            return rows, None
 
         self._transactions.keep_time()
         database = self._transactions.database
-        rows = self._transactions.reaching(
+        return self._transactions.reaching(
             lambda: (
                 database.write_autocommit(work, lambda _, taken: taken)
-                if self._at_once
+                if self._tasks.takes_at_once(request.limit) and not limited
                 else database.write(work)
             )
         )
-        taken = [task_of_values(row) for row in rows]
-        self._metrics.claimed(taken)
-        return taken
 
-    def first_arrivals(self, queues: Sequence[str]) -> dict[str, datetime]:
+    def _first_arrivals(self, queues: Sequence[str]) -> dict[str, datetime]:
         """The first arrival in each of the queues that has a task, past or to come."""
         return dict(
             self._transactions.read(

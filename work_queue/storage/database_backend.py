@@ -15,7 +15,7 @@ from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import Clock
 from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.transactions import Transactions, clock_of
-from sql.families import WORK_COUNTS, WORK_DOCS, WORK_TASKS
+from sql.families import WORK_COUNTS, WORK_DOCS, WORK_HISTORY, WORK_LIMITS, WORK_TASKS
 from work_queue.document import DocSet
 from work_queue.metrics import QUEUES, TABLE, Metrics
 from work_queue.modification import Action
@@ -24,8 +24,11 @@ from work_queue.requests import ClaimRequest, DocClaimRequest, NameQuery
 from work_queue.storage.claims import Claims
 from work_queue.storage.doc_claims import claim_docs
 from work_queue.storage.folding import Folding
+from work_queue.storage.history import Histories
+from work_queue.storage.limits import Limits
 from work_queue.storage.modifying import Modification, Statements
 from work_queue.storage.moment import Moment
+from work_queue.storage.places import Places
 from work_queue.storage.reads import Reads
 from work_queue.storage.waiting import WaitingRoom, payload_of
 from work_queue.storage.waits import Waits
@@ -74,6 +77,8 @@ class DatabaseBackend:
         )
         self.statements = Statements(
             dialect.statements_for(WORK_TASKS)(schema),
+            dialect.statements_for(WORK_HISTORY)(schema),
+            dialect.statements_for(WORK_LIMITS)(schema),
             dialect.statements_for(WORK_DOCS)(schema),
             dialect.statements_for(WORK_COUNTS)(schema),
         )
@@ -83,7 +88,8 @@ class DatabaseBackend:
         self._hints = HintSender(transactions, TABLE)
         self.room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
         self._metrics = metrics
-        self.claims = Claims(transactions, self.statements.tasks, metrics)
+        places = Places(transactions, self.statements.tasks, self.statements.limits)
+        self.claims = Claims(transactions, self.statements.tasks, places, metrics)
         self._waits = Waits(self.claims, self.room, transactions.clock)
         self.folding = Folding(transactions, self.statements.counts)
         self._reads = Reads(transactions, self.statements, self.folding)
@@ -92,6 +98,15 @@ class DatabaseBackend:
         self.queues = self._reads.queues
         self.queue_stats = self._reads.queue_stats
         self.namespace_stats = self._reads.namespace_stats
+        histories = Histories(transactions, self.statements.history)
+        self.set_history = histories.set
+        self.histories = histories.kept
+        self.finished_tasks = histories.finished
+        self.delete_history = histories.delete
+        stored_limits = Limits(transactions, self.statements.limits, self._tell)
+        self.set_limit = stored_limits.set
+        self.remove_limit = stored_limits.remove
+        self.limits = stored_limits.read
         self.try_claim = self.claims.take
         self.claim = self._waits.claim
         self.claim_async = self._waits.claim_async
@@ -113,8 +128,10 @@ class DatabaseBackend:
                 TABLE,
                 lambda inner: modification.run(inner, self.statements, self._moment(claimant)),
             )
+        self._metrics.kept(modification.kept)
         self.room.arrive(modification.arrivals)
-        for queue in {queue for queue, _ in modification.arrivals}:
+        self.room.tell(modification.freed)
+        for queue in modification.queues:
             self._hints.tell(payload=payload_of(queue))
         self.folding.added(modification.counted)
         return modified
@@ -136,13 +153,14 @@ class DatabaseBackend:
                     transactions.database.dialect.part,
                 ),
             )
+        self._metrics.kept(modification.kept)
         self.folding.added_elsewhere(modification.counted)
         self._tell_inside(borrowed, modification)
         return modified
 
     def _tell_inside(self, borrowed: Borrowed, modification: Modification) -> None:
         """Let claims look when the caller's transaction has committed."""
-        queues = {queue for queue, _ in modification.arrivals}
+        queues = modification.queues
         for queue in queues:
             self._hints.tell_inside(borrowed, payload_of(queue))
         if self._hears or not queues:
@@ -154,6 +172,11 @@ class DatabaseBackend:
 
         if borrowed.announces:
             borrowed.when_ended(announced)
+
+    def _tell(self, queue: str) -> None:
+        """Let a claim look that waits for a queue, here or elsewhere."""
+        self.room.tell([queue])
+        self._hints.tell(payload=payload_of(queue))
 
     def claim_docs(self, request: DocClaimRequest) -> list[DocSet]:
         """See `Backend.claim_docs`."""

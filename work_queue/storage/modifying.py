@@ -12,6 +12,8 @@ from sqlalchemy import Connection
 
 from sql.statements.work.counts import WorkCounts
 from sql.statements.work.docs import WorkDocs
+from sql.statements.work.history import WorkHistory
+from sql.statements.work.limits import WorkLimits
 from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, refusal
 from work_queue.modification import Action
@@ -30,6 +32,8 @@ class Statements:
     """The statements on the work queue's tables."""
 
     tasks: WorkTasks
+    history: WorkHistory
+    limits: WorkLimits
     docs: WorkDocs
     counts: WorkCounts
 
@@ -42,8 +46,17 @@ class Modification:
         self._docs = DocChanges(actions, cap_bytes)
         self.arrivals: tuple[tuple[str, datetime], ...] = ()
         """Queue and arrival of each task that was inserted or changed."""
+        self.freed: frozenset[str] = frozenset()
+        """Limited queues in which a task was claimed that is so no more."""
+        self.kept: Mapping[str, int] = {}
+        """Tasks that went into history, by queue."""
         self.counted = 0
         """Rows that were added to the counts."""
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """Queues in which there may be something to claim, now or later."""
+        return self.freed.union(queue for queue, _ in self.arrivals)
 
     def run(
         self,
@@ -65,13 +78,15 @@ class Modification:
             return self._write(connection, statements, moment)
 
     def _write(self, connection: Connection, statements: Statements, moment: Moment) -> Modified:
-        tasks = self._tasks.write(connection, statements.tasks, moment)
+        tasks = self._tasks.write(connection, statements.tasks, statements.history, moment)
         docs = self._docs.write(connection, statements.docs, moment)
         _refuse(tasks.faults | docs.faults)
         counts = statements.counts
         of_queues, of_namespaces = list(tasks.counts()), list(docs.counts())
         counts.add(connection, counts.queues, of_queues)
         counts.add(connection, counts.namespaces, of_namespaces)
+        self.kept = tasks.kept
+        self.freed = frozenset(tasks.freed)
         self.counted = len(of_queues) + len(of_namespaces)
         here = (*tasks.inserted.values(), *tasks.changed.values())
         self.arrivals = tuple((task.queue, task.at) for task in here)
@@ -81,6 +96,7 @@ class Modification:
             inserted_docs=tuple(_ordered(docs.inserted)),
             changed_docs=tuple(_ordered(docs.changed)),
             changed_sets=tuple(_ordered(docs.sets)),
+            existing=tuple(_ordered(tasks.existing)),
         )
 
 

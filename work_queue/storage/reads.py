@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from queue_core.storage.transactions import Transactions
 from sql.statements.work.counts import Names
+from sql.statements.work.tasks import FailedTasks
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc
 from work_queue.requests import DocQuery, NameQuery, TaskQuery
@@ -34,6 +35,7 @@ class Reads:
     def tasks(self, query: TaskQuery, given: Any) -> list[Task]:
         """See `Backend.tasks`."""
         now, tasks = self._transactions.now(given), self._statements.tasks
+        failed = FailedTasks(query.failed_in, query.error_text) if query.failed else None
         if query.ids is None:
             rows = self._transactions.read(
                 given,
@@ -43,6 +45,8 @@ class Reads:
                     query.queue or "",
                     seen_by=query.claimant,
                     now=now,
+                    failed=failed,
+                    after=None if query.after is None else (query.after.at, query.after.id),
                     limit=query.limit,
                     values=query.with_values,
                 ),

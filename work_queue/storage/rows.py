@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from work_queue.document import Doc, DocSet
+from work_queue.finished_task import FinishedTask
 from work_queue.task import Task
 from work_queue.values import UNREAD, decode
 
@@ -24,12 +25,14 @@ def task_of(row: Any, *, has_value: bool = True) -> Task:
         modified=row.modified_date,
         attempt=row.attempt,
         err=row.err or "",
+        failed_in=row.failed_in or "",
     )
 
 
 def task_of_values(row: Sequence[Any]) -> Task:
     """The same of a driver's row, whose columns are in the order of the table."""
-    task_id, queue, version, at, _, claimant, claims, attempt, created, modified, err, *value = row
+    task_id, queue, version, at, _, claimant, claims, attempt, created, modified, *rest = row
+    err, text, data, failed_in = rest
     return Task(
         task_id,
         version,
@@ -37,11 +40,29 @@ def task_of_values(row: Sequence[Any]) -> Task:
         at,
         claimant,
         claims,
-        decode(*value),
+        decode(text, data),
         created,
         modified,
         attempt,
         err or "",
+        failed_in or "",
+    )
+
+
+def finished_of(row: Any, *, has_value: bool) -> FinishedTask:
+    """The task of a row of history. `has_value`: the value's columns were read."""
+    return FinishedTask(
+        id=row.task_id,
+        version=row.version,
+        queue=row.queue,
+        claims=row.claims,
+        value=decode(row.value_json, row.value_bytes) if has_value else UNREAD,
+        created=row.created_date,
+        modified=row.modified_date,
+        finished=row.finished_date,
+        finished_by=row.finished_by,
+        attempt=row.attempt,
+        err=row.err or "",
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from sql.statements.work.history import WorkHistory
 from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, FaultKind
-from work_queue.modification import Action, Change, Delete, Depend, Insert, Renew
+from work_queue.modification import Action, Change, Delete, Depend, Insert, NamesTask, Renew, Replay
 from work_queue.refs import TaskRef
 from work_queue.storage.ids import new_id
 from work_queue.storage.moment import Moment
@@ -21,6 +22,7 @@ from work_queue.values import Stored, encode
 FAULTS = {
     Change: FaultKind.CHANGE,
     Renew: FaultKind.CHANGE,
+    Replay: FaultKind.CHANGE,
     Delete: FaultKind.DELETE,
     Depend: FaultKind.DEPEND,
 }
@@ -31,12 +33,12 @@ class TaskChanges:
 
     def __init__(self, actions: Sequence[Action], cap_bytes: int) -> None:
         self.inserts = dict[int, Insert]()
-        self.named = dict[int, Change | Delete | Depend | Renew]()
+        self.named = dict[int, NamesTask]()
         self._values = dict[int, Stored]()
         for place, action in enumerate(actions):
             if isinstance(action, Insert):
                 self.inserts[place] = action
-            elif isinstance(action, Change | Delete | Depend | Renew):
+            elif isinstance(action, NamesTask):
                 self.named[place] = action
             if isinstance(action, Insert | Change):
                 what = f"{type(action).__name__}: the value"
@@ -83,7 +85,7 @@ class TaskChanges:
         else:
             faults[place] = Fault(FaultKind.INSERT, TaskRef(row.task_id, row.version, row.queue))
 
-    def _judge(self, action: Change | Delete | Depend | Renew, moment: Moment) -> FaultKind | None:
+    def _judge(self, action: NamesTask, moment: Moment) -> FaultKind | None:
         ref, row = action.task, self._rows.get(action.task.id)
         if row is None or row.version != ref.version or ref.queue not in {"", row.queue}:
             return FAULTS[type(action)]
@@ -91,21 +93,27 @@ class TaskChanges:
             return FaultKind.CLAIM
         return None
 
-    def write(self, connection: Connection, tasks: WorkTasks, moment: Moment) -> WrittenTasks:
+    def write(
+        self, connection: Connection, tasks: WorkTasks, history: WorkHistory, moment: Moment
+    ) -> WrittenTasks:
         """Write it all, after nothing was at fault.
 
         With the faults of what was written: ids that others took meanwhile. All is undone then.
         """
         written = WrittenTasks()
         gone = [one.task.id for one in self.named.values() if isinstance(one, Delete)]
+        kept = [task_id for task_id in gone if self._rows[task_id].keeps_history]
+        if kept:
+            history.add(connection, kept, now=moment.now, by=moment.claimant)
+            written.kept.update(self._rows[task_id].queue for task_id in kept)
         if gone:
             tasks.delete(connection, gone)
         for task_id in gone:
-            written.count(self._rows[task_id], moment, -1)
+            written.end(self._rows[task_id], moment)
         changes = {
             place: self._changed(place, one, moment)
             for place, one in self.named.items()
-            if isinstance(one, Change | Renew)
+            if isinstance(one, Change | Renew | Replay)
         }
         self._write_changes(connection, tasks, changes, written, moment)
         self._insert(connection, tasks, written, moment)
@@ -132,15 +140,20 @@ class TaskChanges:
         for place, values in changes.items():
             before = self._rows[self.named[place].task.id]
             after = read.get(before.task_id) or SimpleNamespace(**{**before._asdict(), **values})
-            written.count(before, moment, -1)
+            written.end(before, moment, after)
             written.count(after, moment, 1)
-            written.changed[place] = task_of(after)
+            read_too = not isinstance(self.named[place], Replay)
+            written.changed[place] = task_of(after, has_value=read_too)
 
-    def _changed(self, place: int, action: Change | Renew, moment: Moment) -> dict[str, Any]:
+    def _changed(
+        self, place: int, action: Change | Renew | Replay, moment: Moment
+    ) -> dict[str, Any]:
         """The columns that a change writes."""
         row = self._rows[action.task.id]
         if isinstance(action, Renew):
             arrival, claims = moment.arrival(action.seconds), row.claims
+        elif isinstance(action, Replay):
+            arrival, claims = moment.now, 0
         else:
             arrival = moment.arrival(action.delay, action.at)
             claims = 0 if action.reset_claims else row.claims
@@ -153,11 +166,15 @@ class TaskChanges:
         }
         if isinstance(action, Renew):
             return values
+        if isinstance(action, Replay):
+            begun = {"queue": action.queue, "claims": 0, "attempt": 0}
+            return values | begun | {"err": None, "failed_in": None}
         return values | {
             "queue": action.queue or row.queue,
             "claims": claims,
             "attempt": action.attempt,
             "err": action.err or None,
+            "failed_in": _failed_in(row, action),
             **_stored(self._values[place]),
         }
 
@@ -174,16 +191,22 @@ class TaskChanges:
         if new:
             tasks.insert(connection, list(new.values()))
         taken = set(tasks.insert_new(connection, list(own.values())))
+        met = {str(self.inserts[place].id): place for place in self._skipped}
         for place, row in rows.items():
             if row["task_id"] not in taken:
                 added = SimpleNamespace(**row)
                 written.inserted[place] = task_of(added)
                 written.count(added, moment, 1)
-            elif not self.inserts[place].skip_existing:
+            elif self.inserts[place].skip_existing:
+                met[row["task_id"]] = place
+            else:
                 found = tasks.present(connection, [row["task_id"]])
                 version, queue = (found[0].version, found[0].queue) if found else (0, "")
                 ref = TaskRef(row["task_id"], version, queue)
                 written.faults[place] = Fault(FaultKind.INSERT, ref)
+        if met:
+            there = tasks.met(connection, list(met))
+            written.existing |= {met[row.task_id]: task_of(row) for row in there}
 
     def _inserted(self, place: int, action: Insert, moment: Moment) -> dict[str, Any]:
         arrival = moment.arrival(action.delay, action.at)
@@ -199,8 +222,20 @@ class TaskChanges:
             "created_date": moment.now,
             "modified_date": moment.now,
             "err": action.err or None,
+            "failed_in": None,
             **_stored(self._values[place]),
         }
+
+
+def _failed_in(row: Any, action: Change) -> str | None:
+    """Where a task has failed that a change moves away, or has moved away before."""
+    queue = action.queue or row.queue
+    if not action.err or queue == row.failed_in:
+        return None
+    fails = (action.attempt, action.err) != (row.attempt, row.err or "")
+    if row.failed_in is None and fails and queue != row.queue:
+        return str(row.queue)
+    return None if row.failed_in is None else str(row.failed_in)
 
 
 def _stored(value: Stored) -> dict[str, Any]:

@@ -61,8 +61,12 @@ class WaitingRoom:
         """Be woken from now on."""
         with self._lock:
             self._enter(waiter)
-            starts, self._listens = not self._listens, True
-        if starts:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Start to listen with the first one that waits, unless a close came before."""
+        if not (self._listens or self.closed):
+            self._listens = True
             self._listener.start()
 
     def _enter(self, waiter: Waiter) -> None:

@@ -154,9 +154,10 @@ class _Wait:
     def look(self) -> list[Task]:
         """Claim, or note when the next look is due."""
         queues = self._request.queues
-        if taken := self._claims.take(self._request):
+        taken, arrivals = self._claims.look(self._request)
+        if taken:
             return taken
-        now, arrivals = self._clock.now(), self._claims.first_arrivals(queues)
+        now = self._clock.now()
         locked = [queue for queue, date in arrivals.items() if date <= now]
         if locked:
             again = now + timedelta(seconds=self._pause)

@@ -23,8 +23,21 @@ class WrittenTasks:
     def __init__(self) -> None:
         self.inserted = dict[int, Task]()
         self.changed = dict[int, Task]()
+        self.existing = dict[int, Task]()
+        """Tasks because of which inserts were left out."""
         self.faults = Faults()
+        self.kept = Counter[str]()
+        """Tasks that went into history, by queue."""
+        self.freed = set[str]()
+        """Limited queues in which a task was claimed that is so no more."""
         self._counts = Counter[tuple[str, datetime | None]]()
+
+    def end(self, row: Any, moment: Moment, after: Any = None) -> None:
+        """Count a task that is no more, or that has become another row, `after`."""
+        self.count(row, moment, -1)
+        stays = after is not None and after.queue == row.queue and _is_claimed(after, moment)
+        if row.is_limited and _is_claimed(row, moment) and not stays:
+            self.freed.add(row.queue)
 
     def count(self, row: Any, moment: Moment, amount: int) -> None:
         """Count a task that is there now, or is no more."""
@@ -58,3 +71,7 @@ class WrittenDocs:
         for namespace, amount in self._counts.items():
             if amount:
                 yield Count(namespace, amount)
+
+
+def _is_claimed(row: Any, moment: Moment) -> bool:
+    return row.lease_date is not None and bool(row.lease_date > moment.now)

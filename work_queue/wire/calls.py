@@ -13,9 +13,21 @@ from msgspec import Raw, Struct
 from queue_core.errors import InvalidRequestError, StickybusError
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocSet
+from work_queue.finished_task import FinishedTask, KeptHistory
+from work_queue.limit import QueueLimit
 from work_queue.modification import Action
 from work_queue.modified import Modified
-from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
+from work_queue.requests import (
+    ClaimRequest,
+    DocClaimRequest,
+    DocQuery,
+    HistoryDeletion,
+    HistoryQuery,
+    HistorySetting,
+    LimitSetting,
+    NameQuery,
+    TaskQuery,
+)
 from work_queue.task import Task
 from work_queue.wire.failures import Failure, error_of, failure_of
 from work_queue.wire.mirrors import from_wire, mirrored, to_wire
@@ -64,6 +76,25 @@ class Modify:
 
     claimant: str
     actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """A look at which queues keep history."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveLimit:
+    """The end of the limit of a queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A look at the limits of queues; none are all."""
+
+    queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +195,13 @@ QUEUE_STATS = Call[NameQuery, list[WorkStats]]("queue_stats", NameQuery, list[Wo
 NAMESPACE_STATS = Call[NameQuery, list[NamespaceStats]](
     "namespace_stats", NameQuery, list[NamespaceStats]
 )
+SET_HISTORY = Call[HistorySetting, bool]("set_history", HistorySetting, bool, writes=True)
+HISTORIES = Call[Histories, list[KeptHistory]]("histories", Histories, list[KeptHistory])
+FINISHED_TASKS = Call[HistoryQuery, list[FinishedTask]](
+    "finished_tasks", HistoryQuery, list[FinishedTask]
+)
+DELETE_HISTORY = Call[HistoryDeletion, int]("delete_history", HistoryDeletion, int, writes=True)
+SET_LIMIT = Call[LimitSetting, QueueLimit]("set_limit", LimitSetting, QueueLimit, writes=True)
+REMOVE_LIMIT = Call[RemoveLimit, bool]("remove_limit", RemoveLimit, bool, writes=True)
+LIMITS = Call[Limits, list[QueueLimit]]("limits", Limits, list[QueueLimit])
 TIME = Call[Time, datetime]("time", Time, datetime)

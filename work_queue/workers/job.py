@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from work_queue.document import DocSet
@@ -19,11 +20,18 @@ class Job:
             handler: a Connection, or in a coroutine an AsyncConnection. Else None.
     """
 
-    def __init__(self, task: Task, sets: tuple[DocSet, ...], given_up: threading.Event) -> None:
+    def __init__(
+        self,
+        task: Task,
+        sets: tuple[DocSet, ...],
+        given_up: threading.Event,
+        hold: Callable[[Iterable[Task]], None],
+    ) -> None:
         self.task = task
         self.sets = sets
         self.connection: Any = None
         self._given_up = given_up
+        self._hold = hold
 
     @property
     def given_up(self) -> bool:
@@ -33,6 +41,17 @@ class Job:
         then.
         """
         return self._given_up.is_set()
+
+    def hold(self, tasks: Iterable[Task]) -> None:
+        """Renew more tasks with this one, and release them when the handler has ended.
+
+        What the handler returns may name them as they are here, too: what it does with one of them
+        goes before the release. If one is lost, the job is.
+
+        Args:
+            tasks: Tasks that were just claimed for `task.lease`, by `task.claimant`.
+        """
+        self._hold(tasks)
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a handler that is no coroutine, until the time is over or the job is given up.

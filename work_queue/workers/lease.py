@@ -1,4 +1,4 @@
-"""What a handler's run holds: a task and doc sets, at their newest versions."""
+"""What a handler's run holds: tasks and doc sets, at their newest versions."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class Lease:
         self._work = work
         self.task = task
         self.sets: Sequence[DocSet] = ()
+        self._others = dict[str, Task]()
+        """What the handler has claimed besides the task, by id."""
         self._set_keys = dict[tuple[str, str], str]()
         self.seconds = task.lease.total_seconds()
         self.granted = claimed
@@ -48,6 +50,10 @@ class Lease:
         self.sets = sets
         self._set_keys = {(doc.namespace, doc.id): doc.key for docs in sets for doc in docs.docs}
 
+    def hold(self, tasks: Iterable[Task]) -> None:
+        """The handler has claimed these for the lease of the task."""
+        self._others.update({task.id: task for task in tasks})
+
     @property
     def seconds_to_renewal(self) -> float:
         """How long to wait for the next renewal."""
@@ -59,7 +65,7 @@ class Lease:
         return max(0.0, self.granted + self.seconds - time.monotonic())
 
     def renew(self) -> None:
-        """Renew task and doc sets together, unless the lease is closed.
+        """Renew tasks and doc sets together, unless the lease is closed.
 
         Raises DependencyError if one of them is no longer held.
         """
@@ -68,11 +74,13 @@ class Lease:
                 return
             granted = time.monotonic()
             modified = self._work.modify(
-                self.task.renew(self.seconds),
+                *(task.renew(self.seconds) for task in (self.task, *self._others.values())),
                 *(docs.renew(self.seconds) for docs in self.sets),
                 claimant=self.task.claimant,
             )
-            self.task, self.sets = modified.changed[0], modified.changed_sets
+            self.task, *others = modified.changed
+            self._others.update({task.id: task for task in others})
+            self.sets = modified.changed_sets
             self.granted = granted
 
     def close(self) -> bool:
@@ -111,16 +119,16 @@ class Lease:
 
     def _modify(self, actions: tuple[Action, ...], connection: CallersConnection | None) -> None:
         self._work.modify(
-            *newest(actions, self.task, self.sets, self._set_keys),
+            *newest(actions, self.task, self._others, self.sets, self._set_keys),
             claimant=self.task.claimant,
             connection=connection,
         )
 
     def is_lost(self, error: DependencyError) -> bool:
-        """Whether what was refused is about the task itself, or a doc set that was held for it."""
+        """Whether what was refused is about the task itself, or what was held with it."""
         held = {(docs.namespace, docs.key) for docs in self.sets}
         return any(
-            ref.id == self.task.id
+            ref.id == self.task.id or ref.id in self._others
             if isinstance(ref, TaskRef)
             else (ref.namespace, self._key_of(ref)) in held
             for ref in (fault.ref for fault in error.faults)

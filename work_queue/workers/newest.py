@@ -19,8 +19,10 @@ from work_queue.modification import (
     DependDoc,
     DependSet,
     InsertDoc,
+    NamesTask,
     Renew,
     RenewSet,
+    Replay,
 )
 from work_queue.task import Task
 
@@ -31,27 +33,31 @@ Place = tuple[str, str]
 def newest(
     actions: Iterable[Action],
     task: Task,
+    others: Mapping[str, Task],
     sets: Iterable[DocSet],
     set_keys: Mapping[Place, str],
 ) -> list[Action]:
     """The actions at the newest versions, and what they leave open.
 
-    The task is deleted, and the doc sets are released, unless an action says otherwise.
+    The task is deleted, and other tasks and the doc sets are released, unless an action says
+    otherwise.
 
     Args:
         actions: What the handler has returned.
         task: Its task by now.
+        others: By id, what else it holds by now.
         sets: Its doc sets by now.
         set_keys: The keys of the sets of the docs that it was given, by namespace and id.
     """
     versions = {(docs.namespace, docs.key): docs.version for docs in sets}
     found, left = list[Action](), dict.fromkeys(versions)
-    task_is_left = True
+    tasks = {task.id: task, **others}
+    left_tasks = dict(tasks)
     for action in actions:
         match action:
-            case Change() | Delete() | Depend() | Renew() if action.task.id == task.id:
-                task_is_left = False
-                found.append(_of_task(action, task.version))
+            case Change() | Delete() | Depend() | Renew() | Replay() if action.task.id in tasks:
+                left_tasks.pop(action.task.id, None)
+                found.append(_of_task(action, tasks[action.task.id].version))
             case ChangeDoc() | DeleteDoc() | DependDoc():
                 namespace = action.doc.namespace
                 place = namespace, set_keys.get((namespace, action.doc.id), "")
@@ -71,11 +77,12 @@ def newest(
                 left.pop((action.namespace, action.key), None)
             case _:
                 found.append(action)
-    if task_is_left:
+    if left_tasks.pop(task.id, None):
         found.append(task.delete())
+    found += [other.release() for other in left_tasks.values()]
     return [*found, *(docs.release() for docs in sets if (docs.namespace, docs.key) in left)]
 
 
-def _of_task(action: Change | Delete | Depend | Renew, version: int) -> Action:
+def _of_task(action: NamesTask, version: int) -> Action:
     named = replace(action, task=replace(action.task, version=version))
     return replace(named, reset_claims=True) if isinstance(named, Change) else named

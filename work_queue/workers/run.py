@@ -113,7 +113,7 @@ class Run:
 
     async def _handled(self) -> BaseException | None:
         """Await the handler and its commit; returns why they failed."""
-        job = Job(self._task, tuple(self._lease.sets), self._given_up)
+        job = Job(self._task, tuple(self._lease.sets), self._given_up, self._lease.hold)
         running = self._start(job)
         renewing = asyncio.ensure_future(self._renewed())
         try:

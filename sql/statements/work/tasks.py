@@ -6,39 +6,29 @@ Rows are locked in the order of their ids, but by claims, which skip what others
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Integer,
     Row,
     Select,
     String,
     bindparam,
     delete,
     insert,
-    literal_column,
-    null,
     or_,
     select,
-    union_all,
     update,
 )
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import use_of
-from sql.statements.base import HotStatements
 from sql.statements.insertion import InsertNew
-from sql.tables import in_schema, work_tasks
-from sql.types import UtcDateTime
-
-IDS = 500
-"""The most ids, or queues, that a statement names."""
-
-VALUES = ("value_json", "value_bytes")
+from sql.statements.work.claims import IDS, WorkClaims
+from sql.tables import in_schema, work_queue_settings
 
 
 def one_or_all(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -46,129 +36,19 @@ def one_or_all(rows: Sequence[Mapping[str, Any]]) -> Any:
     return rows[0] if len(rows) == 1 else list(rows)
 
 
-class WorkTasks(HotStatements):
-    """With a `schema`, they find the table whatever the session's search path is."""
+class FailedTasks(NamedTuple):
+    """Tasks that a failure has moved: of all queues, or `failed_in` one, and with a `text`."""
+
+    failed_in: str | None = None
+    text: str | None = None
+
+
+class WorkTasks(WorkClaims):
+    """See `WorkClaims`."""
 
     def __init__(self, schema: str | None = None) -> None:
-        super().__init__()
-        self.table = in_schema(work_tasks, schema)
-        self.columns = list(self.table.c)
-        self.facts = [column for column in self.columns if column.name not in VALUES]
-        self.claim_index = "work_tasks_claim"
-
-    # -- what databases write differently ---------------------------------------------------------
-
-    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
-        """The same read of rows named by ids, made to look them up in the primary key."""
-        return statement
-
-    def _by_arrival(self, statement: Select[Any]) -> Select[Any]:
-        """The same read of a queue's tasks by arrival, made to use the index of claims."""
-        return statement
-
-    def _has_id(self, task_id: ColumnElement[str]) -> ColumnElement[bool]:
-        """Whether the id is that of a row; it is looked up in the primary key."""
-        return self.table.c.task_id == task_id
-
-    # -- claims -----------------------------------------------------------------------------------
-
-    def _available(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        """The first available tasks of a queue, locked; what others hold is skipped."""
-        tasks = self.table
-        return (
-            self._by_arrival(select(*columns))
-            .where(
-                tasks.c.queue == bindparam("of_queue", type_=String()),
-                tasks.c.arrival_date <= bindparam("now", type_=UtcDateTime()),
-            )
-            # Not by the queue, too: MariaDB then finds nothing while the first row is locked.
-            .order_by(tasks.c.arrival_date, tasks.c.task_id)
-            .limit(bindparam("limit", type_=Integer()))
-            .with_for_update(skip_locked=True)
-        )
-
-    def _taken(self) -> dict[str, Any]:
-        tasks, until = self.table, bindparam("until", type_=UtcDateTime())
-        return {
-            "version": tasks.c.version + literal_column("1"),
-            "claims": tasks.c.claims + literal_column("1"),
-            "claimant": bindparam("by", type_=String()),
-            "arrival_date": until,
-            "lease_date": until,
-            "modified_date": bindparam("now", type_=UtcDateTime()),
-        }
-
-    @memoized_property
-    def _claim(self) -> Any:
-        # Without it a planner may run the LIMIT again for each row of a join, and take more than
-        # the LIMIT says.
-        first = self._available(self.table.c.task_id).cte("first").prefix_with("MATERIALIZED")
-        taken = update(self.table).where(self._has_id(first.c.task_id)).values(**self._taken())
-        return taken.returning(*self.columns)
-
-    def claim(self, connection: Connection, claim: Mapping[str, Any]) -> list[Sequence[Any]]:
-        """Take available tasks of a queue, and return their rows.
-
-        `claim` has `of_queue`, `limit`, `now`, `until`, and `by`, the claimant.
-        """
-        return self._rows(connection, self._claim, claim)
-
-    def first_arrivals(
-        self, connection: Connection, queues: Sequence[str]
-    ) -> list[tuple[str, datetime]]:
-        """The first arrival of each of the queues that has a task, past or to come."""
-        found = list[tuple[str, datetime]]()
-        for start in range(0, len(queues), IDS):
-            part = queues[start : start + IDS]
-            named = {f"queue{place}": queue for place, queue in enumerate(part)}
-            rows = self._rows(connection, self._first_arrivals(len(part)), named)
-            found += [(part[int(row[0])], row[1]) for row in rows]
-        return found
-
-    def _first_arrivals(self, count: int) -> Any:
-        known: dict[int, Any] = self._known_firsts
-        if count not in known:
-            tasks = self.table
-            firsts = []
-            for place in range(count):
-                first = (
-                    self._by_arrival(
-                        select(literal_column(str(place)).label("place"), tasks.c.arrival_date)
-                    )
-                    .where(tasks.c.queue == bindparam(f"queue{place}", type_=String()))
-                    .order_by(tasks.c.queue, tasks.c.arrival_date)
-                    .limit(literal_column("1"))
-                    .subquery(f"first{place}")
-                )
-                firsts.append(select(first.c.place, first.c.arrival_date))
-            known[count] = union_all(*firsts) if count > 1 else firsts[0]
-        return known[count]
-
-    @memoized_property
-    def _known_firsts(self) -> dict[int, Any]:
-        return {}
-
-    def give_back(
-        self, connection: Connection, tasks: Sequence[tuple[str, int]], now: datetime
-    ) -> None:
-        """Undo claims that nobody has seen, of tasks by (id, version)."""
-        table = self.table
-        undone = (
-            update(table)
-            .where(
-                table.c.task_id == bindparam("of_task"), table.c.version == bindparam("of_version")
-            )
-            .values(
-                version=table.c.version + 1,
-                claims=table.c.claims - 1,
-                claimant="",
-                arrival_date=now,
-                lease_date=null(),
-                modified_date=now,
-            )
-        )
-        rows = [{"of_task": task_id, "of_version": version} for task_id, version in sorted(tasks)]
-        connection.execute(undone, rows)
+        super().__init__(schema)
+        self.settings = in_schema(work_queue_settings, schema)
 
     # -- modifications ----------------------------------------------------------------------------
 
@@ -181,7 +61,8 @@ class WorkTasks(HotStatements):
     ) -> list[Row[Any]]:
         """The tasks of these ids, without values, as they are now; they stay so.
 
-        Other transactions may lock them as well if it is `shared`.
+        Other transactions may lock them as well if it is `shared`. Else each row says, too, whether
+        its queue `keeps_history`, and whether it `is_limited`.
         """
         if len(ids) == 1 and not shared and use_of(connection) is not None:
             rows = self._rows(connection, self._locked_one, {"of_task": ids[0]})
@@ -208,16 +89,29 @@ class WorkTasks(HotStatements):
 
     @memoized_property
     def _locked(self) -> Any:
-        return self._facts_of_ids.order_by(self.table.c.task_id).with_for_update()
+        locked = self._of_ids([*self.facts, *self._settings])
+        return locked.order_by(self.table.c.task_id).with_for_update()
 
     @memoized_property
     def _locked_one(self) -> Any:
         named = self.table.c.task_id == bindparam("of_task", type_=String())
-        return self._looked_up(select(*self.facts).where(named)).with_for_update()
+        one = select(*self.facts, *self._settings).where(named)
+        return self._looked_up(one).with_for_update()
+
+    @memoized_property
+    def _settings(self) -> tuple[Any, ...]:
+        # Read along with the lock: queues without history, or a limit, pay no statement for it.
+        queue, settings, limits = self.table.c.queue, self.settings, self.limits
+        kept = select(settings.c.queue).where(
+            settings.c.queue == queue, settings.c.history_since.is_not(None)
+        )
+        limited = select(limits.c.queue).where(limits.c.queue == queue)
+        return kept.exists().label("keeps_history"), limited.exists().label("is_limited")
 
     @memoized_property
     def _fact_row(self) -> Any:
-        return namedtuple("TaskFacts", [column.name for column in self.facts])  # noqa: PYI024 -- its names are the table's
+        names = [column.name for column in (*self.facts, *self._settings)]
+        return namedtuple("TaskFacts", names)  # noqa: PYI024 -- its names are the table's
 
     @memoized_property
     def _shared(self) -> Any:
@@ -277,6 +171,18 @@ class WorkTasks(HotStatements):
         """The tasks of these ids, in any order."""
         return self._named(connection, self._all_of_ids if values else self._facts_of_ids, ids)
 
+    def met(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+        """The tasks of ids that an insert found taken, in any order."""
+        found = self.by_ids(connection, ids, values=True)
+        seen = {row.task_id for row in found}
+        # A snapshot may be older than the task; a lock sees what is there now.
+        newer = [one for one in ids if one not in seen]
+        return [*found, *self._named(connection, self._all_shared, newer)]
+
+    @memoized_property
+    def _all_shared(self) -> Any:
+        return self._all_of_ids.order_by(self.table.c.task_id).with_for_update(read=True)
+
     def of_queue(
         self,
         connection: Connection,
@@ -284,13 +190,37 @@ class WorkTasks(HotStatements):
         *,
         seen_by: str | None,
         now: datetime,
+        failed: FailedTasks | None = None,
+        after: tuple[datetime, str] | None = None,
         limit: int | None,
         values: bool,
     ) -> list[Row[Any]]:
-        """The tasks of a queue by arrival; those that `seen_by` may work on, if given."""
+        """The tasks of a queue by arrival; those that `seen_by` may work on, if given.
+
+        They begin `after` the task of this arrival and id.
+        """
         tasks = self.table
         found = select(*(self.columns if values else self.facts)).where(tasks.c.queue == queue)
         if seen_by is not None:
             found = found.where(or_(tasks.c.arrival_date <= now, tasks.c.claimant == seen_by))
+        if failed is not None:
+            found = found.where(*self._failed(failed))
+        if after is not None:
+            found = found.where(*self._after(*after))
         ordered = found.order_by(tasks.c.queue, tasks.c.arrival_date, tasks.c.task_id)
         return list(connection.execute(self._by_arrival(ordered.limit(limit))))
+
+    def _after(self, arrival: datetime, task_id: str) -> Iterator[ColumnElement[bool]]:
+        tasks = self.table
+        # The first condition is the range of the index; MySQL makes none of a pair.
+        yield tasks.c.arrival_date >= arrival
+        yield or_(tasks.c.arrival_date > arrival, tasks.c.task_id > task_id)
+
+    def _failed(self, failed: FailedTasks) -> Iterator[ColumnElement[bool]]:
+        tasks = self.table
+        if failed.failed_in is None:
+            yield tasks.c.failed_in.is_not(None)
+        else:
+            yield tasks.c.failed_in == failed.failed_in
+        if failed.text is not None:
+            yield tasks.c.err.icontains(failed.text, autoescape=True)

@@ -229,6 +229,7 @@ def test_a_text_of_tricky_characters_arrives_as_it_was_posted(
     assert set(states(ended(bus, 51))) == {State.PROCESSED}
 
 
+@pytest.mark.slow
 def test_a_thousand_payloads_of_100_kb_in_one_post_all_arrive(make_bus: MakeBus) -> None:
     """100 MB: six times MariaDB's packet limit, and each payload is past the 64 KB of a TEXT."""
     bus = make_bus(max_entries_claimed=100)

@@ -185,6 +185,7 @@ def test_another_call_that_wins_the_turn_spoils_the_batch_and_is_skipped_over(
     assert (rivals, retried(shop.bus)) == ([], mails)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["between", "within"])
 @pytest.mark.parametrize("change", ["retry_all", "discard_all", "clear"])
 def test_a_killed_call_is_repeated_and_doubles_nothing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import sqlite3
 import threading
@@ -101,13 +100,6 @@ class Posts:
     def handled(self) -> Counter[int]:
         """By call, how many of its orders were handled."""
         return Counter(order.number // STEP for order in list(self.recorder.events))
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """Collect the leftovers of interrupted calls within their test, which would blame another."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(params=["post", "post_many", "post_many-ordered", "schedule", "schedule_many"])

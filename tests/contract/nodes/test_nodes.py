@@ -339,8 +339,8 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
         node = node_of(bus)
         node.beat_turn()
 
-        assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=1)
-        assert abs(node.skew_seconds) < 1
+        assert abs(clock.now() - datetime.now(UTC)) < timedelta(minutes=1)
+        assert abs(node.skew_seconds) < 60
     finally:
         lifecycle_of(bus).membership.leave()
         bus.close()

@@ -92,6 +92,34 @@ def test_after_an_outage_longer_than_the_lease_nobody_is_reaped_whoever_acts_fir
     assert reaped(one) == []
 
 
+@pytest.mark.parametrize("beats", [True, False])
+@pytest.mark.parametrize("reading", range(1, 9))
+def test_after_a_halt_of_all_nodes_in_the_midst_of_a_look_nobody_is_reaped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, reading: int, *, beats: bool
+) -> None:
+    """As of a host whose machines stand still. The looker's own beat may come first after it."""
+    cluster.join("a")
+    looks = cluster.join("b")
+    looks.reap()
+    for _ in range(4):
+        cluster.clock.advance(seconds=3)
+        looks.beat()
+    tells, read = cluster.clock.monotonic, list[float]()
+
+    def halting() -> float:
+        now = tells()
+        read.append(now)
+        if len(read) == reading:
+            cluster.clock.advance(seconds=20)
+            if beats:
+                looks.beat()
+        return now
+
+    monkeypatch.setattr(cluster.clock, "monotonic", halting)
+    looks.reap()
+    assert cluster.row("a").state == nodes.LIVE
+
+
 def test_a_node_that_died_in_an_outage_is_found_a_lease_after_it(cluster: Cluster) -> None:
     killed, other = cluster.join("a"), cluster.join("b")
     killed.bus.post(Order(1))

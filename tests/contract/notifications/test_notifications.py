@@ -58,7 +58,8 @@ def test_a_notification_fires_within_milliseconds_of_its_time(service: Notificat
     punctual.wait(3)
     assert punctual.numbers() == [1, 2, 3]
     assert min(punctual.late) >= 0
-    assert sorted(punctual.late)[1] < PUNCTUAL_SECONDS, punctual.late
+    assert min(punctual.late) < PUNCTUAL_SECONDS, punctual.late
+    assert max(punctual.late) < LATE_SECONDS, punctual.late
 
 
 def test_a_notification_scheduled_in_the_callers_transaction_fires_at_its_time(
@@ -84,7 +85,7 @@ def test_a_date_in_the_past_fires_at_once(service: NotificationService) -> None:
     queue.schedule(Order(1), at=datetime(1970, 1, 1, tzinfo=UTC))
 
     recorder.wait()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < LATE_SECONDS
 
 
 def test_notifications_that_waited_while_nobody_ran_fire_when_the_service_starts(

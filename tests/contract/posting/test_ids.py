@@ -15,6 +15,7 @@ from bus.persistent import PersistentBus
 from queue_core.errors import (
     CommitUnknownError,
 )
+from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from queue_core.storage import reserved_ids
 from sql.writer_lock import WriterLock
@@ -99,16 +100,22 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     assert len(ended(bus, len(held))) == len(held)
 
 
+def postings(*numbers: int, keyed: bool) -> list[Posting]:
+    """Orders. If `keyed`, each has its number as its idempotency key."""
+    return [Posting(event=Order(number), key=str(number) if keyed else None) for number in numbers]
+
+
 @needs.ids_ahead
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "with keys"])
 @pytest.mark.parametrize("entries", [1, 2])
 def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile(
-    make_bus: MakeBus, engine: Engine, entries: int
+    make_bus: MakeBus, engine: Engine, entries: int, *, keyed: bool
 ) -> None:
     """A promoted standby that lags, or a restored backup, gives the same numbers out again."""
     here, recorder = make_bus(), Recorder()
     here.subscribe(Order, recorder)
     here.start()
-    last = here.post_many([Order(number) for number in range(4)])[-1]
+    last = here.post_many(postings(*range(4), keyed=keyed))[-1]
     others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     autocommit = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with autocommit.connect() as connection:
@@ -119,12 +126,21 @@ def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile
         taken = [elsewhere.post(Order(number)) for number in range(4, 8)]
     assert taken[0] == last + 1
 
-    ids = here.post_many([Order(number) for number in range(8, 8 + entries)])
+    ids = here.post_many(postings(*range(8, 8 + entries), keyed=keyed))
 
     assert not {*ids} & {*taken}
     ended(here, 8 + entries)
     assert recorder.numbers() == list(range(8 + entries))
     assert len({entry.record_id for entry in here.history()}) == 8 + entries
+
+
+@needs.ids_ahead
+def test_posts_with_keys_take_ids_ahead(bus: PersistentBus) -> None:
+    bus.post_many(postings(*range(4), keyed=True))
+    with statements_of(database_of(bus)) as statements:
+        ids = bus.post_many(postings(*range(2, 8), keyed=True))
+    assert ids == sorted({*ids})
+    assert [statement for statement in statements.texts if "nextval" in statement] == []
 
 
 @needs.ids_ahead

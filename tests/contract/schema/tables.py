@@ -41,8 +41,11 @@ TABLES = {
         "queue_groups",
         "work_doc_sets",
         "work_docs",
+        "work_limits",
         "work_namespace_counts",
         "work_queue_counts",
+        "work_queue_settings",
+        "work_task_history",
         "work_tasks",
     ),
 }

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from queue_core.reading.live_entries import Entries
-from stickybus import State
+from stickybus import PersistentBus, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, database_of, elsewhere, engine_of, eventually
+from tests.contract.harness import Order, database_of, elsewhere, engine_of
+from tests.contract.waits.many_threads import done_by_two
 from tests.contract.waits.test_waits import ran, waiting, waits
 
 
@@ -115,31 +114,14 @@ def test_a_caller_may_wait_for_what_its_snapshot_does_not_see(cluster: Cluster) 
 def test_entries_that_end_at_once_on_two_nodes_release_what_waits_for_them(
     make_bus: MakeBus,
 ) -> None:
-    buses = [make_bus(node_name=f"n{place}", poll_interval_seconds=0.05) for place in range(2)]
-    done, lock = list[int](), threading.Lock()
-
-    def handle(order: Order) -> None:
-        with lock:
-            done.append(order.number)
-
-    for bus in buses:
-        bus.subscribe(Order, handle, name="orders")
-        bus.start()
-
-    def work(place: int) -> None:
+    def work(buses: list[PersistentBus], place: int) -> None:
         for number in range(10):
             base = place * 1_000 + number * 10
             ids = [buses[one % 2].post(Order(base + one)) for one in range(4)]
             last = buses[place % 2].post(Order(base + 8), after=ids)
             buses[place % 2].post(Order(base + 9), after=[last, ids[0]])
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    eventually(lambda: len(done) >= 240, "all have run")
-    assert sorted(done) == sorted(set(done))
+    buses, done = done_by_two(make_bus, work, entries=240)
     for last in [number for number in done if number % 10 == 8]:
         place = done.index(last)
         assert all(done.index(last - back) < place for back in (8, 7, 6, 5))

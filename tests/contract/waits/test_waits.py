@@ -324,7 +324,6 @@ def test_what_does_not_exist_can_not_be_waited_for(cluster: Cluster) -> None:
         {"after": [True]},
         {"after": [1], "on_failed": "stop"},
         {"after": range(1001)},
-        {"after": [1], "order_key": "k"},
         *(
             {"after": [1], "key": "k", "on_conflict": on}
             for on in ("replace", "requeue", "debounce")
@@ -451,10 +450,10 @@ def test_an_entry_that_has_lost_its_row_is_found_and_can_be_released(cluster: Cl
     peer.bus.post_many([Posting(event=Order(number), order_key="k") for number in (4, 5)])
     delete = text("DELETE FROM queue_waits WHERE waiter_id = :id")
     peer.store.database.write(lambda connection: connection.execute(delete, {"id": lost}))
-    inspector = inspect(cluster.url)
 
     def found() -> list[str]:
-        return [one.cure for one in inspector.doctor() if one.check == "lost-waits"]
+        with inspect(cluster.url) as inspector:
+            return [one.cure for one in inspector.doctor() if one.check == "lost-waits"]
 
     [cure] = found()
     assert f"entries release {lost} " in cure

@@ -1,7 +1,8 @@
 """Fixtures of the work queue's tests. A test named after a scenario has its number in its name.
 
 They run on each database, and on services, which stand on SQLite. A test that is marked
-`database_only` needs the database itself.
+`served_everywhere` runs on services that stand on the other databases, too: there, what a database
+does passes through a wire. One that is marked `database_only` needs the database itself.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class MakeWork(Protocol):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what no service can do, and services on other databases than SQLite."""
-    without = [item for item in items if _is_on_service(item) and not _can_be_served(item)]
-    items[:] = [item for item in items if item not in set(without)]
-    config.hook.pytest_deselected(items=without)
+    """Leave out what no service can do, and most of services on other databases than SQLite."""
+    without = {item for item in items if _is_on_service(item) and not _can_be_served(item)}
+    items[:] = [item for item in items if item not in without]
+    config.hook.pytest_deselected(items=list(without))
 
 
 def _is_on_service(item: pytest.Item) -> bool:
@@ -43,10 +44,10 @@ def _is_on_service(item: pytest.Item) -> bool:
 
 
 def _can_be_served(item: pytest.Item) -> bool:
-    return (
-        _parameters(item).get("database_name", "sqlite") == "sqlite"
-        and item.get_closest_marker("database_only") is None
-    )
+    if item.get_closest_marker("database_only") is not None:
+        return False
+    everywhere = item.get_closest_marker("served_everywhere") is not None
+    return everywhere or _parameters(item).get("database_name", "sqlite") == "sqlite"
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
@@ -54,7 +55,12 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
     return {} if callspec is None else callspec.params
 
 
-@pytest.fixture(params=["database", "http", "grpc"])
+@pytest.fixture(
+    params=[
+        "database",
+        *(pytest.param(wire, marks=pytest.mark.remote) for wire in ("http", "grpc")),
+    ]
+)
 def place(request: pytest.FixtureRequest) -> str:
     """Where the test's work queues are."""
     return str(request.param)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from sql.statements.work.history import WorkHistory
 from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, FaultKind, refusal
-from work_queue.modification import Renew
+from work_queue.modification import Renew, Replay
 from work_queue.storage import modifying, task_changes, written
 from work_queue.storage.moment import Moment
 
@@ -42,6 +43,7 @@ _judge = task_changes.TaskChanges._judge
 _changed = task_changes.TaskChanges._changed
 _count = written.WrittenTasks.count
 _available = WorkTasks._available
+_add = WorkHistory.add
 
 
 def _version_stays(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
@@ -79,6 +81,26 @@ def _one_fault(faults: Mapping[int, Fault]) -> None:
 
 CHANGES = task_changes.TaskChanges
 
+
+def _history_tells_another(self: Any, connection: Any, ids: Any, *, now: datetime, by: str) -> None:
+    _add(self, connection, ids, now=now, by="me")
+
+
+def _nothing_is_kept(*_arguments: Any, **_options: Any) -> None:
+    return
+
+
+def _replay_keeps_attempts(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
+    columns = _changed(self, place, action, moment)
+    if isinstance(action, Replay):
+        columns["attempt"] = self._rows[action.task.id].attempt
+    return columns
+
+
+def _no_lease_has_a_place(*_arguments: Any) -> tuple[int, None]:
+    return 0, None
+
+
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "no holder is asked": (Moment, "held_by_another", _no_holder_is_asked),
     "a released task keeps its holder": (Moment, "holder", _holder_stays),
@@ -89,8 +111,12 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "a renewal resets the claims": (CHANGES, "_changed", _renewal_resets),
     "a renewal empties the value": (CHANGES, "_changed", _renewal_empties),
     "an ended lease is not claimed": (WorkTasks, "_available", _unclaimed_only),
+    "no lease has a place": (WorkTasks, "leases", _no_lease_has_a_place),
     "one fault hides the others": (modifying, "_refuse", _one_fault),
     "removals are not counted": (written.WrittenTasks, "count", _removals_are_not_counted),
+    "nothing is kept": (WorkHistory, "add", _nothing_is_kept),
+    "history tells another deleter": (WorkHistory, "add", _history_tells_another),
+    "a replay keeps the attempts": (CHANGES, "_changed", _replay_keeps_attempts),
     "minutes are not counted": (written.WrittenTasks, "count", _minutes_are_not_counted),
 }
 """What each replaces: an object, the name of its part, and the other part."""

@@ -15,6 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.certificates import Certificates
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.calls import Calls
@@ -114,16 +115,16 @@ class Services:
             await reader.read(10)
             writer.close()
 
-        listening = self._start(asyncio.start_server(hang_up, HOST, 0)).result(10)
+        listening = self._start(asyncio.start_server(hang_up, HOST, 0)).result(BOUND_SECONDS)
         yield f"{kind}://{HOST}:{listening.sockets[0].getsockname()[1]}"
         self._loop.call_soon_threadsafe(listening.close)
 
     def close(self) -> None:
         """Stop all servers."""
         self._server.should_exit = True
-        self._serving.result(10)
+        self._serving.result(BOUND_SECONDS)
         for listener in self._listeners:
-            self._start(listener.stop()).result(10)
+            self._start(listener.stop()).result(BOUND_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -135,7 +136,7 @@ class Services:
 
     def _listens(self, listener: Listener) -> str:
         self._listeners.append(listener)
-        return self._start(listener.start()).result(10)
+        return self._start(listener.start()).result(BOUND_SECONDS)
 
     def _start(self, call: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(call, self._loop)

@@ -31,7 +31,7 @@ from work_queue.modification import (
     Renew,
     RenewSet,
 )
-from work_queue.refs import DocRef, SetRef, TaskRef
+from work_queue.refs import DocRef, SetRef, TaskPlace, TaskRef
 from work_queue.work_queue import WorkQueue
 
 REF, DOC, SET = TaskRef("t", 0), DocRef("n", "d", 0), SetRef("n", "k", 0)
@@ -86,6 +86,8 @@ def test_scenarios_25_27_75_claims_and_reads_that_can_never_be_done(work: WorkQu
         lambda: work.claim_many("a", limit=0),
         lambda: work.claim("a", timeout_seconds="soon"),  # type: ignore[arg-type]
         work.tasks,
+        lambda: work.tasks("a", after="1"),  # type: ignore[arg-type]
+        lambda: work.tasks("a", ids=["1"], after=TaskPlace(datetime.now(UTC), "1")),
         lambda: work.docs(""),
         work.claim_docs,
         lambda: work.claim_docs(DocClaim("n", "k"), DocClaim("n", "k")),

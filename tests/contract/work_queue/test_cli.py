@@ -99,6 +99,28 @@ def test_a_task_is_claimed(run: Run, work: WorkQueue) -> None:
     assert "no task" in run("tryclaimid", "-t", task.id, "-q", "a", expect=1)
 
 
+def test_queues_are_limited(run: Run, work: WorkQueue) -> None:
+    tasks = [work.insert("a", number) for number in range(3)]
+    assert "No queue is limited" in run("limits")
+    told = run(
+        "limit", "-q", "a", "--concurrency", "1", "--rate", "9", "--per", "1m", "--by", "ann"
+    )
+    assert "a is limited to 1 at once, 9 in 60 s" in told
+    assert "ann" in run("limits")
+    [limit] = run("limits", "--json")
+    assert (limit["queue"], limit["concurrency"], limit["burst"]) == ("a", 1, 1)
+    held = work.try_claim("a")
+    assert held is not None
+    assert "no task can be claimed" in run("claim", "-q", "a", "--try", expect=1)
+    refused = run("tryclaimid", "-t", tasks[2].id, expect=1)
+    assert "a is limited to 1 at once, 9 in 60 s, and 1 are claimed" in refused
+    work.modify(held.delete())
+    assert tasks[2].id in run("tryclaimid", "-t", tasks[2].id)
+    assert "a is limited no more" in run("unlimit", "-q", "a")
+    assert run("unlimit", "-q", "a", "--json") == {"unlimited": False}
+    assert run("limit", "-q", "a", "--rate", "2", "--json")["rate"] == 2
+
+
 def test_a_task_is_changed_at_its_newest_version(run: Run, work: WorkQueue) -> None:
     task = work.modify(Insert(queue="a", value=1, attempt=2, err="failed")).inserted[0]
     [changed] = run("mod", "-t", task.id, "-Q", "b", "--json")
@@ -217,3 +239,51 @@ def test_a_missing_database_is_not_made(
     run("ts", "-q", "a", "--url", "http://127.0.0.1:1", expect=3)
     monkeypatch.delenv("STICKYBUS_URL")
     assert "--url" in run("ts", "-q", "a", expect=2)
+
+
+def test_finished_tasks_are_kept_listed_and_truncated(run: Run, work: WorkQueue) -> None:
+    assert run("keep-history", "-q", "a", "--json") == {"queue": "a", "keeps": True}
+    assert [one["queue"] for one in run("histories", "--json")] == ["a"]
+    for number in (1, 2):
+        work.modify(work.insert("a", number, id=f"{number}").delete())
+    ended = run("finished", "-q", "a", "--json")
+    assert [(one["id"], one["value"], one["finished_by"]) for one in ended] == [
+        ("2", 2, "me"),
+        ("1", 1, "me"),
+    ]
+    assert run("finished", "-t", "1", "--json") == ended[1:]
+    assert "value" not in run("finished", "-q", "a", "-V", "-n", "1", "--json")[0]
+    assert run("finished", "-q", "a", "--before", "1h", "--json") == []
+    assert len(run("finished", "-q", "a", "--since", "1h", "--json")) == 2
+    assert "FINISHED" in run("finished", "-q", "a")
+    assert "keeps no history" in run("keep-history", "-q", "a", "--off")
+    assert run("histories", "--json") == [{"queue": "a", "since": None}]
+    assert run("truncate-history", "--before", "1h", "--json") == {"removed": 0}
+    assert "2 tasks removed" in run("truncate-history", "-q", "a")
+    assert "No task" in run("finished", "-q", "a")
+    run("finished", expect=2)
+
+
+def test_failed_tasks_are_replayed_after_a_preview(run: Run, work: WorkQueue) -> None:
+    for err in ("a timeout", "it broke", "a timeout"):
+        task = work.insert("a")
+        work.modify(task.change(queue="a/err", err=err, attempt=1))
+    preview = run("replay", "-q", "a/err", "--error-text", "TIMEOUT")
+    assert "2 tasks would be replayed" in preview
+    assert "it broke" not in preview
+    dry = run("replay", "-q", "a/err", "--json")
+    assert (dry["done"], dry["matched"], dry["replayed"], len(dry["first"])) == (False, 3, 0, 3)
+    assert work.queues() == {"a/err": 3}
+    assert "2 of 2 tasks replayed" in run("replay", "-q", "a/err", "--error-text", "time", "--yes")
+    assert run("replay", "-q", "a/err", "--to", "b", "--yes", "--json")["replayed"] == 1
+    assert work.queues() == {"a": 2, "b": 1}
+    assert "No failed task" in run("replay", "-q", "a/err")
+
+
+def test_an_insert_shows_what_is_there_and_has_a_priority(run: Run, work: WorkQueue) -> None:
+    for value in ("1", "2"):
+        [one] = run("ins", "-q", "a", "-v", value, "--id", "x", "--skip-existing", "--json")
+        assert one["value"] == 1
+    assert "there already" in run("ins", "-q", "a", "--id", "x", "--skip-existing")
+    run("ins", "-q", "a", "-v", "3", "--priority", "urgent", "--json")
+    assert [task.value for task in work.tasks("a")] == [3, 1]

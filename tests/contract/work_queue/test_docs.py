@@ -120,6 +120,7 @@ def test_scenario_61_an_id_of_a_doc_is_taken(work: WorkQueue) -> None:
     assert added(work, InsertDoc(namespace="m", key="k", id="one"))[0].id == "one"
 
 
+@pytest.mark.served_everywhere
 def test_scenario_62_a_set_has_one_version(work: WorkQueue) -> None:
     one, other = added(work, new(secondary="1"), new(secondary="2"))
     work.modify(one.change(1))
@@ -133,6 +134,7 @@ def test_scenario_63_a_version_read_before_a_claim_is_stale(work: WorkQueue) -> 
     assert faults(work, doc.change(1), claimant="other") == [Fault(FaultKind.CHANGE, doc.ref)]
 
 
+@pytest.mark.served_everywhere
 def test_scenario_64_a_held_set_refuses_all_but_dependencies(work: WorkQueue) -> None:
     added(work, new())
     docs = held(work)
@@ -202,6 +204,7 @@ def test_scenario_69_a_change_keeps_the_keys(work: WorkQueue) -> None:
     assert (changed.key, changed.secondary_key, changed.created) == ("k", "s", doc.created)
 
 
+@pytest.mark.served_everywhere
 def test_scenario_71_several_sets_are_claimed_in_the_order_asked(work: WorkQueue) -> None:
     added(work, new("b"), new("a"))
     sets = work.claim_docs(
@@ -220,6 +223,7 @@ def test_scenario_72_one_held_set_refuses_a_whole_claim(work: WorkQueue) -> None
     assert held(work, "a", "third").version == 1
 
 
+@pytest.mark.served_everywhere
 def test_scenario_73_sets_are_held_as_long_as_a_task(work: WorkQueue) -> None:
     work.insert("a")
     task = claimed(work, lease_seconds=17)
@@ -259,6 +263,7 @@ def test_scenario_77_a_dependency_holds_nothing(work: WorkQueue) -> None:
     work.modify(doc.change(1), claimant="other")
 
 
+@pytest.mark.served_everywhere
 def test_scenario_78_a_secondary_key_is_unique_in_its_set(work: WorkQueue) -> None:
     one, empty = added(work, new(secondary="s", id="one"), new(secondary="", id="empty"))
     assert faults(work, new(secondary="s")) == [Fault(FaultKind.INSERT, one.ref)]

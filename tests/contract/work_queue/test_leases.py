@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.work_queue.test_tasks import HOUR, claimed, faults
 from work_queue.document import DocClaim
@@ -32,6 +34,7 @@ def test_scenario_17_the_claimant_is_who_holds_it(work: WorkQueue, clock: Manual
     assert work.tasks("a")[0].claimant == held.claimant == "me"
 
 
+@pytest.mark.served_everywhere
 def test_scenario_18_a_renewal_moves_the_arrival_alone(work: WorkQueue) -> None:
     work.insert("a", {"big": 2**80}, attempt=3, err="bad")
     held = claimed(work)
@@ -99,6 +102,7 @@ def test_scenario_26_a_lease_of_0_is_the_default(work: WorkQueue) -> None:
     assert (docs.at - work.tasks("a")[0].modified) == timedelta(seconds=45)
 
 
+@pytest.mark.served_everywhere
 def test_scenario_35_after_a_lease_has_run_out_the_next_holder_commits(
     work: WorkQueue, clock: ManualClock
 ) -> None:

@@ -28,6 +28,7 @@ from work_queue.modification import (
     Insert,
     Renew,
     RenewSet,
+    Replay,
 )
 from work_queue.refs import DocRef, SetRef, TaskRef
 from work_queue.work_queue import WorkQueue
@@ -44,6 +45,9 @@ ACTIONS: dict[str, Callable[[TaskRef, DocRef], Any]] = {
     "delete-absent": lambda _task, _doc: Delete(TaskRef(ABSENT, 0)),
     "depend": lambda task, _doc: Depend(task),
     "depend-absent": lambda _task, _doc: Depend(TaskRef(ABSENT, 0)),
+    "replay": lambda task, _doc: Replay(task, "c"),
+    "replay-absent": lambda _task, _doc: Replay(TaskRef(ABSENT, 0), "c"),
+    "skip-existing": lambda task, _doc: Insert(queue="a", id=task.id, skip_existing=True),
     "renew": lambda task, _doc: Renew(task, 5),
     "renew-absent": lambda _task, _doc: Renew(TaskRef(ABSENT, 0), 5),
     "insert-doc": lambda _task, _doc: new("mine"),
@@ -119,3 +123,25 @@ def test_a_claim_passes_over_a_task_that_a_transaction_has_locked(
         taken = work.claim_many("a", limit=limit, timeout_seconds=0)
 
         assert [task.id for task in taken] == ["2", "3"][:limit]
+
+
+@needs.many_writers
+@pytest.mark.parametrize("call", ["keep", "end", "delete", "read", "failed"])
+def test_a_caller_that_has_a_part_in_history_holds_up_nobody(
+    work: WorkQueue, caller: Engine, call: str
+) -> None:
+    for queue in ("b", "kept"):
+        work.keep_history(queue)
+    work.modify(work.insert("kept").delete())
+    task = work.insert("kept")
+    with caller.connect() as connection:
+        calls: dict[str, Callable[[], object]] = {
+            "keep": lambda: work.keep_history("zz", connection=connection),
+            "end": lambda: work.keep_history("kept", keep=False, connection=connection),
+            "delete": lambda: work.modify(task.delete(), connection=connection),
+            "read": lambda: work.finished_tasks("kept", connection=connection),
+            "failed": lambda: work.failed_tasks("kept", connection=connection),
+        }
+        calls[call]()
+        others_work(work, connection)
+    assert work.finished_tasks("b")

@@ -14,6 +14,8 @@ from stickybus import Insert, Worker
 from tests import requirements as needs
 from tests.contract.work_queue.conftest import MakeWork
 
+pytestmark = pytest.mark.slow
+
 WORDS = MapReduce(
     "words",
     map=lambda text: ((word, 1) for word in text.split()),

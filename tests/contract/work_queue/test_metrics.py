@@ -155,3 +155,11 @@ def test_a_scrape_without_a_database_says_so(
 
     assert shown("database_up", table="work_tasks") == 0
     assert shown("tasks", queue_name="a", state="available") is None
+
+
+def test_tasks_that_go_into_history_are_counted(measured: WorkQueue, shown: Shown) -> None:
+    measured.keep_history("a")
+    tasks = measured.modify(*(Insert(queue=queue) for queue in "aab")).inserted
+    measured.modify(*(task.delete() for task in tasks))
+    assert shown("tasks_kept_total", queue_name="a") == 2
+    assert shown("tasks_kept_total", queue_name="b") is None

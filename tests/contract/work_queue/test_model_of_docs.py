@@ -238,6 +238,7 @@ class DocMachine(Machine):
         assert stats == ([(SPACE, total, held)] if total else [])
 
 
+@pytest.mark.slow
 @needs.any_database
 def test_docs_do_what_the_model_does(database_name: str) -> None:
     run(DocMachine, 15, Phase.generate, Phase.shrink)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from queue_core.runtime.manual_clock import ManualClock
 from sql.doctor.base import Step
 from sql.registry import doctor_of
 from sql.statements.work.counts import Count, Names
+from sql.statements.work.tasks import FailedTasks
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.test_docs import new
 from work_queue.modification import Insert
@@ -20,7 +21,7 @@ from work_queue.storage.moment import minute_of
 from work_queue.work_queue import WorkQueue
 
 ROWS = 3_000
-TABLES = ("work_tasks", "work_docs", "work_doc_sets")
+TABLES = ("work_tasks", "work_task_history", "work_limits", "work_docs", "work_doc_sets")
 """Those of counts are short, and are read whole where all queues are asked for."""
 
 
@@ -34,7 +35,13 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
             for number in range(ROWS)
         )
     )
+    for queue in ("q0", "kept"):
+        work.keep_history(queue)
+    ended = work.modify(*(Insert(queue="kept") for _ in range(ROWS))).inserted
+    work.modify(*(task.delete() for task in ended))
     work.claim_many("q0", limit=50)
+    for number in range(100):
+        work.limit(f"l{number}", concurrency=1)
     backend = backend_of(work)
     assert isinstance(backend, DatabaseBackend)
     database, caught = backend.database, list[tuple[str, Any]]()
@@ -49,7 +56,7 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
         event.listen(connection, "before_cursor_execute", catch)
         run_all(backend, connection, clock)
         event.remove(connection, "before_cursor_execute", catch)
-        read = [one for one in caught if not one[0].upper().startswith("INSERT")]
+        read = [one for one in caught if not one[0].startswith("INSERT") or "SELECT" in one[0]]
         for statement, parameters in read:
             plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
             rows = [dict(row) for row in plan.mappings()]
@@ -57,8 +64,33 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
                 found = doctor.faults(rows, table) if table in statement else []
                 faults += [f"{one.step}: {statement}" for one in found if one.step is Step.SCAN]
         connection.rollback()
-    assert len(read) >= 29
+    assert len(read) >= 45
     assert not faults, "\n\n".join(faults)
+
+
+def run_history(backend: DatabaseBackend, connection: Connection, now: datetime) -> None:
+    """All that is sent about history."""
+    history, before = backend.statements.history, now + timedelta(days=1)
+    history.add(connection, ["1", "4"], now=now, by="me")
+    everything: dict[str, Any] = {"since": None, "before": None, "limit": 9, "values": True}
+    assert len(history.finished(connection, queue="kept", ids=None, **everything)) == 9
+    between = everything | {"since": now, "before": before}
+    assert history.finished(connection, queue="kept", ids=None, **between)
+    assert history.finished(connection, queue=None, ids=["1", "4"], **between)
+    history.keep(connection, "q2", now)
+    history.end(connection, "q2")
+    assert history.delete_oldest(connection, "kept", before=before, limit=9) == 9
+
+
+def run_limits(backend: DatabaseBackend, connection: Connection, now: datetime) -> None:
+    """All that is sent about limits."""
+    tasks, limits = backend.statements.tasks, backend.statements.limits
+    assert limits.among(connection, ["l1", "l2", "q0"]) == {"l1", "l2"}
+    assert limits.terms(connection, "l1") is not None
+    limits.arrived(connection, "l1", now)
+    limits.put(connection, "l2", {"concurrency": 2})
+    assert limits.remove(connection, "l3")
+    assert tasks.leases(connection, "q0", now)[0] == 50
 
 
 def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock) -> None:
@@ -67,6 +99,7 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     counts, now = backend.statements.counts, clock.now()
     claim = {
         "of_queue": "q1",
+        "unless_limited": "q1",
         "limit": 2,
         "now": now,
         "until": now + timedelta(seconds=5),
@@ -85,6 +118,13 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     tasks.by_ids(connection, ["1", "4"], values=True)
     for seen_by in (None, "me"):
         tasks.of_queue(connection, "q1", seen_by=seen_by, now=now, limit=9, values=True)
+    page: Any = {"seen_by": None, "now": now, "limit": 9, "values": True}
+    tasks.of_queue(connection, "q1", **page, after=(now, "1"))
+    for failed in (FailedTasks(), FailedTasks("q0", "text")):
+        tasks.of_queue(connection, "q1", seen_by=None, now=now, failed=failed, limit=9, values=True)
+    assert tasks.met(connection, ["1", "4"])
+    run_history(backend, connection, now)
+    run_limits(backend, connection, now)
     assert docs.sets_present(connection, [("n", "k1")])
     assert docs.lock_sets(connection, [("n", "k1"), ("n", "k2")])
     docs.lock_sets(connection, [("n", "k3")], shared=True)

@@ -11,11 +11,24 @@ from typing import Any
 
 import pytest
 
-from stickybus import ConfigurationError, ImmediateRetries, Insert, Job, Task, Worker, WorkQueue
+from stickybus import (
+    Change,
+    ConfigurationError,
+    DocClaim,
+    ImmediateRetries,
+    Insert,
+    InsertDoc,
+    Job,
+    Task,
+    Worker,
+    WorkQueue,
+)
 from stickybus.task_handlers import in_batches, map_to, post_to, run_program
 from tests import requirements as needs
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.authorities import authorities
 from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.workers.handlers import SHORT
 
 __all__ = ["authorities"]
 
@@ -83,6 +96,62 @@ def test_a_batch_that_fails_is_given_back_as_a_whole(work: WorkQueue) -> None:
     assert work.queues() == {}
 
 
+def test_all_tasks_of_a_batch_are_renewed_with_their_docs(work: WorkQueue) -> None:
+    work.modify(*(Insert(queue="in", value=number) for number in range(3)))
+    work.modify(InsertDoc(namespace="n", key="k"))
+
+    def handle(tasks: Sequence[Task]) -> Insert:
+        assert len(tasks) == 3
+        eventually(lambda: min(task.version for task in work.tasks("in")) >= 3, "two renewals")
+        assert {task.at for task in work.tasks("in")} == {work.docs("n")[0].at}
+        assert work.try_claim("in", claimant="other") is None
+        return Insert(queue="out")
+
+    def docs(_task: Task) -> list[DocClaim]:
+        return [DocClaim("n", "k")]
+
+    run(work, in_batches(work, handle), docs=docs, lease_seconds=SHORT)
+
+    assert work.queues() == {"out": 1}
+    assert work.docs("n")[0].claimant == ""
+
+
+def test_a_batch_of_which_a_task_was_taken_writes_nothing(work: WorkQueue) -> None:
+    work.modify(*(Insert(queue="in", value=number) for number in range(3)))
+    sizes = list[int]()
+
+    def handle(tasks: Sequence[Task]) -> Insert:
+        sizes.append(len(tasks))
+        if len(sizes) == 1:
+            work.modify(tasks[2].delete(), claimant=tasks[2].claimant)
+        return Insert(queue="out", value=len(tasks))
+
+    worker = Worker(work, in_batches(work, handle), "in", lease_seconds=SHORT)
+    worker.run(limit=1)
+
+    assert work.queues() == {"in": 2}
+    eventually(lambda: work.queue_stats("in")[0].available == 2)
+    worker.run(until_empty=True)
+    assert (sizes, values(work)) == ([3, 2], [2])
+
+
+def test_what_a_handler_holds_besides_is_released_unless_it_says_otherwise(
+    work: WorkQueue,
+) -> None:
+    work.modify(*(Insert(queue="in", value=number) for number in range(3)))
+
+    def handle(job: Job) -> Change:
+        more = work.claim_many("in", limit=2, claimant=job.task.claimant, lease_seconds=60)
+        job.hold(more)
+        return more[0].change(queue="out", value="moved")
+
+    Worker(work, handle, "in", lease_seconds=60).run(limit=1)
+
+    [left] = work.tasks("in")
+    assert (left.claimant, left.claims) == ("", 1)
+    assert values(work) == ["moved"]
+
+
 def test_a_batch_of_one_claims_no_more(work: WorkQueue) -> None:
     work.modify(Insert(queue="in"), Insert(queue="in"))
     sizes = list[int]()
@@ -138,7 +207,7 @@ def test_a_program_is_killed_when_its_task_is_given_up(work: WorkQueue, database
 
     run(work, handler, max_run_seconds=0.3, max_attempts=1)
 
-    assert ended.wait(5)
+    assert ended.wait(BOUND_SECONDS)
     assert work.queues() == {"in/err": 1}
 
 

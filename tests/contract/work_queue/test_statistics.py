@@ -44,6 +44,7 @@ def test_scenario_39_a_limit_counts_queues_that_are_there(work: WorkQueue) -> No
     assert [stats.queue for stats in work.queue_stats(limit=1)] == ["b"]
 
 
+@pytest.mark.served_everywhere
 def test_scenario_40_future_tasks_are_told_from_claimed_ones(
     work: WorkQueue, clock: ManualClock
 ) -> None:

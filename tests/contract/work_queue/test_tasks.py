@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -38,6 +39,7 @@ def test_scenario_01_an_empty_queue_gives_nothing_and_is_not_listed(work: WorkQu
     assert work.queues() == {}
 
 
+@pytest.mark.served_everywhere
 def test_scenario_02_a_task_is_claimed_when_it_has_arrived(
     work: WorkQueue, clock: ManualClock
 ) -> None:
@@ -163,6 +165,7 @@ def test_scenario_32_a_change_keeps_claims_unless_it_resets_them(work: WorkQueue
     assert reset.claims == 0
 
 
+@pytest.mark.served_everywhere
 def test_scenario_33_all_that_is_at_fault_is_told_and_nothing_is_written(work: WorkQueue) -> None:
     work.insert("a", id="taken")
     changed, gone, depended, held = (work.insert("a", id=name) for name in "cgdh")
@@ -188,6 +191,7 @@ def test_scenario_33_all_that_is_at_fault_is_told_and_nothing_is_written(work: W
     assert work.tasks("a") == before
 
 
+@pytest.mark.served_everywhere
 def test_scenario_34_nothing_is_inserted_beside_a_stale_dependency(work: WorkQueue) -> None:
     task = work.insert("a")
     work.modify(task.change())
@@ -210,6 +214,21 @@ def test_scenario_90_an_id_stays_taken_when_its_task_moves(work: WorkQueue) -> N
     assert work.insert("a", id="one").version == 0
 
 
+@pytest.mark.served_everywhere
+def test_tasks_are_read_page_by_page(work: WorkQueue) -> None:
+    """Those of one modification have one arrival, so their ids are their order."""
+    work.insert("a", id="0", delay=9)
+    work.modify(*(Insert(queue="a", id=id_) for id_ in "3124"), Insert(queue="b"))
+    found, after = list[str](), None
+    while page := work.tasks("a", limit=2, after=after):
+        found += [task.id for task in page]
+        after = page[-1].place
+    assert found == ["1", "2", "3", "4", "0"]
+    again = asyncio.run(work.tasks_async("a", after=work.tasks(ids=["4"])[0].place))
+    assert [task.id for task in again] == ["0"]
+
+
+@pytest.mark.served_everywhere
 def test_several_tasks_of_one_queue_are_claimed_at_once(work: WorkQueue) -> None:
     work.modify(*(Insert(queue="a", value=number, delay=-10 + number) for number in range(5)))
     assert [task.value for task in work.claim_many("a", limit=3)] == [0, 1, 2]
@@ -246,3 +265,9 @@ def test_an_error_inside_a_modification_leaves_nothing(
     assert work.tasks("a") == [task]
     assert work.queues() == {"a": 1}
     work.modify(task.delete(), Insert(queue="b", id="new"))
+
+
+def test_tasks_that_are_claimed_at_once_come_in_the_order_of_their_arrival(work: WorkQueue) -> None:
+    delays = (-3, -9, 0, -6)
+    work.modify(*(Insert(queue="a", value=delay, delay=delay) for delay in delays))
+    assert [task.value for task in work.claim_many("a", limit=3)] == [-9, -6, -3]

@@ -6,6 +6,7 @@ Their poll is an hour: where nothing else wakes them, the test fails by its boun
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -50,12 +51,14 @@ def start(work: WorkQueue) -> Iterator[Start]:
         yield begin
 
 
+@pytest.mark.served_everywhere
 def test_scenario_11_an_insert_wakes_a_claim(work: WorkQueue, start: Start) -> None:
     claim = start("a", "b")
     task = work.insert("b")
-    assert claim.result(3).id == task.id
+    assert claim.result(BOUND_SECONDS).id == task.id
 
 
+@pytest.mark.served_everywhere
 def test_scenario_42_each_of_many_inserts_wakes_one(work: WorkQueue, start: Start) -> None:
     for _ in range(5):
         claims = [start("a") for _ in range(10)]
@@ -78,7 +81,7 @@ def test_scenario_19_what_becomes_ready_wakes_a_claim(
         "move": held.change(queue="a"),
     }
     work.modify(actions[how])
-    assert claim.result(3).id == held.id
+    assert claim.result(BOUND_SECONDS).id == held.id
 
 
 def held_queue(how: str) -> str:
@@ -88,14 +91,15 @@ def held_queue(how: str) -> str:
 def test_scenario_86_the_end_of_a_lease_wakes_a_claim(work: WorkQueue, start: Start) -> None:
     task = work.insert("a")
     claimed(work, lease_seconds=0.3)
-    assert start("a").result(3).id == task.id
+    assert start("a").result(BOUND_SECONDS).id == task.id
 
 
+@pytest.mark.served_everywhere
 def test_scenario_86_an_arrival_wakes_a_claim(work: WorkQueue, start: Start) -> None:
     work.insert("a", delay=HOUR)
     claim = start("a")
     task = work.insert("a", delay=0.3)
-    assert claim.result(3).id == task.id
+    assert claim.result(BOUND_SECONDS).id == task.id
 
 
 @pytest.mark.database_only
@@ -120,7 +124,7 @@ def test_scenario_11_an_insert_of_another_process_wakes_a_claim(
     for _ in range(5):
         claim = start("a")
         task = other.insert("a")
-        assert claim.result(3).id == task.id
+        assert claim.result(BOUND_SECONDS).id == task.id
 
 
 @pytest.mark.database_only
@@ -131,7 +135,7 @@ def test_a_commit_of_a_callers_transaction_wakes_a_claim(
     claim = start("a")
     with engine.begin() as connection:
         task = work.insert("a", connection=connection)
-    assert claim.result(3).id == task.id
+    assert claim.result(BOUND_SECONDS).id == task.id
 
 
 def test_scenario_87_a_poll_finds_what_nobody_told_of(
@@ -176,6 +180,16 @@ def test_a_close_ends_claims_that_wait(make_work: MakeWork, start: Start) -> Non
         claim.result(BOUND_SECONDS)
 
 
+@pytest.mark.database_only
+def test_a_claim_that_comes_during_a_close_leaves_no_listener_behind(work: WorkQueue) -> None:
+    room, waiter = backend_of(work).room, Waiter(("a",), lambda: None)
+    before = threading.enumerate()
+    work.close()
+    room.enter(waiter)
+    room.leave(waiter)
+    assert set(threading.enumerate()) <= set(before)
+
+
 def test_scenario_43_short_queues_get_their_share(work: WorkQueue) -> None:
     sizes = {"large": 300, "medium": 60, "small": 20}
     work.modify(*(Insert(queue=queue) for queue, size in sizes.items() for _ in range(size)))
@@ -206,6 +220,7 @@ def test_coroutines_wait_without_threads(work: WorkQueue) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.served_everywhere
 def test_scenario_88_a_cancelled_claim_leaves_its_task_to_others(work: WorkQueue) -> None:
     async def run() -> None:
         claim = asyncio.create_task(work.claim_async("a"))
@@ -227,19 +242,19 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
 ) -> None:
     work.insert("a")
     claims = backend_of(work).claims
-    take = claims.take
+    look = claims.look
 
     async def run() -> None:
         began, go_on = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def slowly(request: object) -> object:
-            taken = take(request)
+            looked = look(request)
             loop.call_soon_threadsafe(began.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(BOUND_SECONDS)
-            return taken
+            return looked
 
-        monkeypatch.setattr(claims, "take", slowly)
+        monkeypatch.setattr(claims, "look", slowly)
         claim = asyncio.create_task(work.try_claim_async("a"))
         await began.wait()
         claim.cancel()

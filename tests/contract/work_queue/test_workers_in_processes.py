@@ -19,6 +19,8 @@ from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
 from work_queue.workers.worker import Worker
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys
 from stickybus import Insert, Worker, WorkQueue
@@ -66,6 +68,19 @@ def spawn(work: WorkQueue, database_url: URL) -> Iterator[Spawn]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+def test_the_place_of_a_killed_process_is_free_when_its_lease_ends(
+    work: WorkQueue, spawn: Spawn
+) -> None:
+    work.limit("a", concurrency=1)
+    work.modify(Insert(queue="a"), Insert(queue="a"))
+    process = spawn("first", "hang")
+    work.claim("begun", timeout_seconds=BOUND_SECONDS)
+    assert work.try_claim("a") is None
+    process.kill()
+    work.claim("a", timeout_seconds=BOUND_SECONDS)
+    assert work.try_claim("a") is None
 
 
 def test_the_task_of_a_killed_process_comes_back_when_its_lease_ends(

@@ -48,7 +48,7 @@ INSIDE = st.sampled_from([None, None, "commit", "rollback"])
 """Whose transaction a change is of: our own, or a caller's, which commits or rolls back."""
 NODE = st.integers(0, NODES - 1)
 OUTCOMES = st.lists(
-    st.sampled_from(["done", "raise", "fail", "fail", "later"]), min_size=1, max_size=4
+    st.sampled_from(["done", "raise", "fail", "fail", "later", "pause"]), min_size=1, max_size=4
 )
 
 
@@ -210,6 +210,10 @@ class ClusterLife(RuleBasedStateMachine):
                 return Fail("for good")
             case "later":
                 return Retry(after=4)
+            case "pause":  # who runs next in this run must not start
+                self.pause(what=("handler", "second"), resumes=False)
+                for node in self.nodes:
+                    node.lifecycle.paused.look()
         job.succeeded.add(handler)
         return None
 
@@ -247,9 +251,29 @@ class ClusterLife(RuleBasedStateMachine):
         self._learn()
         self.post(wishes=[replace(again, key=wish.key)], inside=None, by=NODES)
 
+    @rule(wish=WISHES, again=WISHES, node=NODE)
+    def requeue_what_runs(self, *, wish: Wish, again: Wish, node: int) -> None:
+        """Post what follows an entry that a node has claimed, and run both."""
+        wish = replace(wish, key="x", keep="living", order_key=None, after=[], group=None, delay=0)
+        again = replace(again, on_conflict="requeue", order_key=None, after=[], group=None)
+        self.post_beside_a_claim(wish=wish, again=again, node=node)
+        self.run(node=node, outcomes=[])
+
+    @rule(wish=WISHES, waits=WISHES, node=NODE, wakes=st.booleans())
+    def die_with_what_is_awaited(self, *, wish: Wish, waits: Wish, node: int, wakes: bool) -> None:
+        self.post(wishes=[replace(wish, delay=0), replace(waits, after=[0])], inside=None, by=NODES)
+        self.die(node=node, claims=True, wakes=wakes)
+
+    @rule(wish=WISHES, node=NODE, outcomes=OUTCOMES)
+    def pause_what_runs_next(self, *, wish: Wish, node: int, outcomes: list[str]) -> None:
+        """Pause the second handler of an event while the first one runs."""
+        shared = replace(wish, kind=Shared, key=None, order_key=None, after=[], delay=0)
+        self.post(wishes=[shared], inside=None, by=NODES)
+        self.run(node=node, outcomes=["pause", *outcomes])
+
     def _post(self, wish: Wish, inside: str | None, by: int) -> None:
         group = None if wish.group is None else self.groups.open_one(wish.group)
-        awaited, names = ([], []) if wish.order_key is not None else self._awaited(wish.after)
+        awaited, names = self._awaited(wish.after)
         job = Job(
             next(self.numbers),
             order_key=wish.order_key,
@@ -399,13 +423,21 @@ class ClusterLife(RuleBasedStateMachine):
             with pytest.raises(DuplicateKeyError):
                 self._change(retry, inside)
             return
+        waiters = self._waiters_of(row.record_id)
         new_id = self._change(retry, inside)
         if new_id is None:
             return
-        self.jobs.retried(job)
+        self.jobs.retried(job, waiters)
         if key and not another:
             keep = self.bus.key_status(key).keep
             self.keys.put(key, job, A_WHILE if keep == "period" else keep)
+
+    def _waiters_of(self, record_id: int) -> set[int]:
+        """The ids of the entries that still wait for one."""
+        waits = self.poster.store.dependencies.statements
+        with database_of(self.bus).begin() as connection:
+            found = waits.of_awaited(connection, "bus_events", ids=[record_id])
+        return {row.waiter_id for row in found}
 
     def _retry(self, record_id: int, force: bool, connection: Connection | None) -> int:  # noqa: FBT001 -- for partial
         new_id: int = self.bus.retry(record_id, force=force, connection=connection)
@@ -591,5 +623,9 @@ class ClusterLife(RuleBasedStateMachine):
             row = self.jobs.row(job)
             if job.holds:
                 job.discarded = True
-            if row is not None and row.processing_state is State.WAITING and job.may_wait():
+            if (
+                row is not None
+                and row.processing_state is State.WAITING
+                and (job.may_wait() or self.jobs.waits_for_itself(job))
+            ):
                 job.free = self.bus.release(row.record_id) or job.free

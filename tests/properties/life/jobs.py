@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from queue_core.model.entry import Entry
@@ -126,14 +126,25 @@ class Jobs:
             if not other.lets_start(job):
                 self.faults.append(f"{job.number} runs before {other.number}, which it waits for")
 
-    def retried(self, job: Job) -> None:
-        """Note that an ended job was retried by hand."""
+    def waits_for_itself(self, job: Job) -> bool:
+        """Whether a retry has put a job that this one waits for behind it in its order key."""
+        sought, known = [job], set[Job]()
+        while sought:
+            one = sought.pop()
+            before = [] if one.free else [other for other in one.after if other.state is None]
+            before += [other for other in self if other.runs_before(one) and other.state is None]
+            sought += [other for other in before if other not in known]
+            known.update(before)
+        return job in known
+
+    def retried(self, job: Job, waiters: Collection[int]) -> None:
+        """Note that an ended job was retried by hand, for which entries of these ids waited."""
         if job.order_key is not None and not job.holds:
             self.to_the_end(job)
         for other in self:
-            # One that may start already does not wait for the copy.
+            # One that may start already, or in its turn, does not wait for the copy.
             row = self.row(other)
-            if job in other.after and row is not None and row.processing_state != State.WAITING:
+            if job in other.after and row is not None and row.record_id not in waiters:
                 other.free = True
         job.state, job.free = None, True
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from work_queue.document import DocSet
 from work_queue.modified import Modified
 from work_queue.requests import DocQuery, NameQuery, TaskQuery
 from work_queue.service.calls import Calls
@@ -27,14 +29,17 @@ from work_queue.service.http.messages import (
 )
 from work_queue.service.http.parameters import Parameters
 from work_queue.service.http.refusals import refused
+from work_queue.service.http.streams import LINES_TYPE, lines
 from work_queue.service.protocol import PROTOCOL_KEY, Rules, ms_of, protocol_of
+from work_queue.task import Task
 
 BASE = "/api/v0"
 NAMES = ("matchPrefix", "matchExact")
 GONE_STATUS = 499
 """Of answers that nobody reads."""
 
-Call = Callable[[Request, int], Awaitable[Json]]
+Claimed = TypeVar("Claimed", Task, DocSet)
+Call = Callable[[Request, int], Awaitable[Json | Response]]
 
 
 class Application:
@@ -57,6 +62,7 @@ class Application:
             ("GET", "/queues/stats", self.queues),
             ("GET", "/namespaces/stats", self.namespaces),
             ("GET", "/tasks", self.tasks),
+            ("GET", "/tasks/stream", self.stream),
             ("GET", "/docs", self.docs),
             ("POST", "/claim", self.try_claim),
             ("POST", "/claim/wait", self.claim),
@@ -94,25 +100,32 @@ class Application:
             lease_seconds=Rules(protocol).lease_seconds(whole(message.duration_ms, "durationMs")),
             timeout_seconds=timeout_seconds,
         )
+        found = await self._reaching(request, claim)
+        return {"task": answers.task(found[0]) if found else None}
+
+    async def _reaching(
+        self, request: Request, claim: Coroutine[Any, Any, list[Claimed]]
+    ) -> list[Claimed]:
+        """Await a claim. If the caller goes, nothing stays claimed."""
         found = await while_there(request, claim)
         if found and await request.is_disconnected():
             await self._calls.give_back(found)
             raise CallerGoneError
-        return {"task": answers.task(found[0]) if found else None}
+        return found
 
     async def claim_docs(self, request: Request, protocol: int) -> Json:
         """Claim doc sets."""
         Parameters(request.query_params, ())
         body = decoded(await body_of(request, self._cap_bytes), ClaimDocsMessage)
         message, rules = body.claim_query, Rules(protocol)
-        sets = await self._calls.claim_docs(
+        claim = self._calls.claim_docs(
             caller_of(request),
             message.claims(rules),
             claimant=message.claimant or "",
             lease_seconds=rules.lease_seconds(whole(message.duration_ms, "durationMs")),
             until=message.until(rules),
         )
-        return answers.claimed_docs(sets)
+        return answers.claimed_docs(await self._reaching(request, claim))
 
     # -- modifications ----------------------------------------------------------------------------
 
@@ -134,18 +147,15 @@ class Application:
     async def tasks(self, request: Request, protocol: int) -> Json:
         """Read tasks."""
         del protocol
-        given = Parameters(
-            request.query_params, ("queue", "claimantId", "limit", "omitValues"), ("taskId",)
-        )
-        query = TaskQuery(
-            given.text("queue") or None,
-            given.texts("taskId") or None,
-            given.text("claimantId") or None,
-            given.number("limit"),
-            not given.flag("omitValues"),
-        )
-        found = await self._calls.tasks(caller_of(request), query)
+        found = await self._calls.tasks(caller_of(request), _tasks(request))
         return {"tasks": [answers.task(one) for one in found]}
+
+    async def stream(self, request: Request, protocol: int) -> Response:
+        """Read tasks, of which each is sent as soon as it is read."""
+        pages = self._calls.pages(caller_of(request), _tasks(request))
+        # What refuses the call has the status of its refusal, so nothing is sent before.
+        first = await anext(pages)
+        return StreamingResponse(lines(first, pages, protocol), media_type=LINES_TYPE)
 
     async def docs(self, request: Request, protocol: int) -> Json:
         """Read docs."""
@@ -209,13 +219,27 @@ def _answering(call: Call) -> Callable[[Request], Awaitable[Response]]:
         protocol = 1
         try:
             protocol = protocol_of(request.headers.get(PROTOCOL_KEY))
-            return JsonAnswer(await call(request, protocol))
+            found = await call(request, protocol)
+            return found if isinstance(found, Response) else JsonAnswer(found)
         except (CallerGoneError, ClientDisconnect):
             return Response(status_code=GONE_STATUS)
         except Exception as error:  # noqa: BLE001 -- each error has its answer
             return refused(error, protocol)
 
     return endpoint
+
+
+def _tasks(request: Request) -> TaskQuery:
+    given = Parameters(
+        request.query_params, ("queue", "claimantId", "limit", "omitValues"), ("taskId",)
+    )
+    return TaskQuery(
+        given.text("queue") or None,
+        given.texts("taskId") or None,
+        given.text("claimantId") or None,
+        given.number("limit"),
+        not given.flag("omitValues"),
+    )
 
 
 def _names(request: Request) -> NameQuery:

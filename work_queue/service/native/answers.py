@@ -10,6 +10,8 @@ from typing import Any
 
 from queue_core.errors import DatabaseUnreachableError, LifecycleError, StickybusError
 from work_queue.document import DocSet
+from work_queue.finished_task import KeptHistory
+from work_queue.limit import QueueLimit
 from work_queue.modified import Modified
 from work_queue.requests import DocClaimRequest
 from work_queue.service.caller import Caller
@@ -36,7 +38,7 @@ class Answer:
     Attributes:
         body: Its bytes.
         error: The error, if it was refused.
-        undo: What is to be done if nobody reads the answer: a claim's tasks are given back.
+        undo: What is to be done if nobody reads the answer: what was claimed is given back.
     """
 
     body: bytes
@@ -64,6 +66,13 @@ class Answers:
                 (wire.DOCS, calls.docs),
                 (wire.QUEUE_STATS, calls.queue_stats),
                 (wire.NAMESPACE_STATS, calls.namespace_stats),
+                (wire.SET_HISTORY, calls.set_history),
+                (wire.HISTORIES, self._histories),
+                (wire.FINISHED_TASKS, calls.finished_tasks),
+                (wire.DELETE_HISTORY, calls.delete_history),
+                (wire.SET_LIMIT, calls.set_limit),
+                (wire.REMOVE_LIMIT, self._remove_limit),
+                (wire.LIMITS, self._limits),
                 (wire.TIME, self._time),
             )
         }
@@ -82,7 +91,7 @@ class Answers:
         try:
             asked = call.asked(request)
             result = await method(caller, asked)
-            if call is wire.CLAIM:
+            if call in {wire.CLAIM, wire.CLAIM_DOCS}:
                 return Answer(call.answer(result), undo=partial(self._calls.give_back, result))
             return Answer(call.answer(result))
         except LifecycleError as error:
@@ -137,6 +146,15 @@ class Answers:
 
     async def _modify(self, caller: Caller, modify: wire.Modify) -> Modified:
         return await self._calls.modify(caller, modify.actions, claimant=modify.claimant)
+
+    async def _histories(self, caller: Caller, _histories: wire.Histories) -> list[KeptHistory]:
+        return await self._calls.histories(caller)
+
+    async def _remove_limit(self, caller: Caller, remove: wire.RemoveLimit) -> bool:
+        return await self._calls.remove_limit(caller, remove.queue)
+
+    async def _limits(self, caller: Caller, limits: wire.Limits) -> list[QueueLimit]:
+        return await self._calls.limits(caller, limits.queues)
 
     async def _time(self, caller: Caller, _time: wire.Time) -> Any:
         return await self._calls.time(caller)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from work_queue.service.rpc import answers
 from work_queue.service.rpc.callers import Context, caller_of, declared_protocol, sent_or_undone
 from work_queue.service.rpc.generations import Current, Generation, Legacy
 from work_queue.service.rpc.listener import RpcMethod, Services
-from work_queue.service.rpc.methods import Answer, Methods
+from work_queue.service.rpc.methods import Answer, Claim, Methods
 from work_queue.service.rpc.statuses import DETAILS, FAILED, ending
 from work_queue.service.rpc.tables import Method
 
@@ -51,8 +51,8 @@ class _Entroq:
         return {method.name: self._handler_of(method) for method in self._package.methods}
 
     def _handler_of(self, method: Method) -> RpcMethod:
-        if method.request == "ClaimRequest":
-            return grpc.unary_stream_rpc_method_handler(self._claims(method))
+        if (claim := self._methods.claims.get(method.name)) is not None:
+            return grpc.unary_stream_rpc_method_handler(self._claims(method, claim))
         if method.streams:
             return grpc.unary_stream_rpc_method_handler(self._streams(method))
         answer = self._methods.answers[method.name]
@@ -72,22 +72,22 @@ class _Entroq:
         async def handle(data: bytes, context: Context) -> None:
             async with self._call(method, context):
                 request = self._read(method, data)
-                for task in await self._methods.read(caller_of(context), request):
-                    message = answers.tasks([task], self._generation)
-                    await context.write(message.SerializeToString())
+                pages = self._methods.pages(caller_of(context), request)
+                async with aclosing(pages):
+                    async for page in pages:
+                        for task in page:
+                            message = answers.tasks([task], self._generation)
+                            await context.write(message.SerializeToString())
 
         return handle
 
-    def _claims(self, method: Method) -> Handle:
-        waits = method.name == "Claim"
-
+    def _claims(self, method: Method, claim: Claim) -> Handle:
         async def handle(data: bytes, context: Context) -> None:
             async with self._call(method, context) as rules:
                 request = self._read(method, data)
-                tasks = await self._methods.claim(caller_of(context), request, rules, waits=waits)
-                async with sent_or_undone(partial(self._calls.give_back, tasks)):
-                    message = answers.claimed(tasks, self._generation)
-                    await context.write(message.SerializeToString())
+                claimed, answer = await claim(caller_of(context), request, rules)
+                async with sent_or_undone(partial(self._calls.give_back, claimed)):
+                    await context.write(answer().SerializeToString())
 
         return handle
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from queue_core.errors import ConfigurationError
 from work_queue.service.rpc.descriptors import POOL
+from work_queue.service.rpc.health import Health
 from work_queue.service.tls import Tls, read
 
 RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -63,20 +64,18 @@ class GrpcListener:
         for name, methods in self._services.items():
             handler = grpc.method_handlers_generic_handler(name, dict(methods))
             self._server.add_generic_rpc_handlers([handler])
-        await self._add_health()
+        self._add_health()
         port = self._listen()
         await self._server.start()
         return f"{'grpc' if self._tls is None else 'grpcs'}://{self._host}:{port}"
 
     async def stop(self) -> None:
         """See `Listener`."""
-        await self._health.enter_graceful_shutdown()
+        self._health.stop()
         await self._server.stop(STOP_SECONDS)
 
-    async def _add_health(self) -> None:
-        self._health = health.aio.HealthServicer()
-        for name in (health.OVERALL_HEALTH, *self._services):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+    def _add_health(self) -> None:
+        self._health = Health((health.OVERALL_HEALTH, *self._services))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (health.SERVICE_NAME, reflection.SERVICE_NAME, *self._services)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
-from work_queue.document import DocClaim
+from work_queue.document import DocClaim, DocSet
 from work_queue.modified import Modified
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
@@ -16,6 +17,9 @@ from work_queue.service.rpc.generations import Generation
 from work_queue.task import Task
 
 Answer: TypeAlias = Callable[[Caller, Any, Rules], Awaitable[Any]]
+Claimed: TypeAlias = tuple[Sequence[Task] | Sequence[DocSet], Callable[[], Any]]
+"""What was claimed, and what makes the answer of it: if that fails, it is given back."""
+Claim: TypeAlias = Callable[[Caller, Any, Rules], Awaitable[Claimed]]
 
 
 class Methods:
@@ -31,24 +35,31 @@ class Methods:
             "QueueStats": self._queues,
             "Time": self._time,
             "Docs": self._docs,
-            "ClaimDocs": self._claim_docs,
             "NamespaceStats": self._namespaces,
         }
         """The methods that return their one answer, by name."""
+        self.claims: dict[str, Claim] = {
+            "TryClaim": partial(self._claim, timeout_seconds=0),
+            "Claim": partial(self._claim, timeout_seconds=None),
+            "ClaimDocs": self._claim_docs,
+        }
+        """The methods that claim, by name."""
 
-    async def claim(self, caller: Caller, request: Any, rules: Rules, *, waits: bool) -> list[Task]:
-        """Claim a task: the only one, or none."""
-        return await self._calls.claim(
+    async def _claim(
+        self, caller: Caller, request: Any, rules: Rules, *, timeout_seconds: float | None
+    ) -> Claimed:
+        tasks = await self._calls.claim(
             caller,
             request.queues,
             claimant=self._generation.name(request.claimant_id),
             lease_seconds=rules.lease_seconds(request.duration_ms),
-            timeout_seconds=None if waits else 0,
+            timeout_seconds=timeout_seconds,
         )
+        return tasks, lambda: answers.claimed(tasks, self._generation)
 
-    async def read(self, caller: Caller, request: Any) -> list[Task]:
-        """Read tasks."""
-        return await self._calls.tasks(caller, requests.task_query(request, self._generation))
+    def pages(self, caller: Caller, request: Any) -> AsyncGenerator[list[Task], None]:
+        """Read tasks page by page."""
+        return self._calls.pages(caller, requests.task_query(request, self._generation))
 
     async def _modify(self, caller: Caller, request: Any, rules: Rules) -> Any:
         if requests.is_dated(request):
@@ -62,7 +73,8 @@ class Methods:
 
     async def _tasks(self, caller: Caller, request: Any, rules: Rules) -> Any:
         del rules
-        return answers.tasks(await self.read(caller, request), self._generation)
+        query = requests.task_query(request, self._generation)
+        return answers.tasks(await self._calls.tasks(caller, query), self._generation)
 
     async def _queues(self, caller: Caller, request: Any, rules: Rules) -> Any:
         del rules
@@ -78,16 +90,16 @@ class Methods:
         query = requests.doc_query(request.query)
         return answers.docs(await self._calls.docs(caller, query), "DocsResponse")
 
-    async def _claim_docs(self, caller: Caller, request: Any, rules: Rules) -> Any:
+    async def _claim_docs(self, caller: Caller, request: Any, rules: Rules) -> Claimed:
         claim = request.claim_query
-        [claimed] = await self._calls.claim_docs(
+        sets = await self._calls.claim_docs(
             caller,
             [DocClaim(claim.namespace, claim.key)],
             claimant=claim.claimant,
             lease_seconds=rules.lease_seconds(claim.duration_ms),
             until=None,
         )
-        return answers.docs(claimed.docs, "ClaimDocsResponse")
+        return sets, lambda: answers.docs(sets[0].docs, "ClaimDocsResponse")
 
     async def _namespaces(self, caller: Caller, request: Any, rules: Rules) -> Any:
         del rules

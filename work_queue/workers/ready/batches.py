@@ -19,11 +19,9 @@ def in_batches(
     """Make a handler that takes many tasks of a queue at a time.
 
     Whenever the worker has claimed a task, the handler claims more of its queue, as many as are
-    available. All of them are deleted, and what `handle` returns is done, in one modification. If
-    it raises, all are given back, and only the first one counts a failure.
-
-    The first task is renewed; the others are held for one lease of the work queue. If `handle`
-    takes longer, and others have claimed one of them, nothing is written.
+    available. All of them are renewed together while `handle` runs. Then they are deleted, and what
+    it returns is done, in one modification. If it raises, all are given back, and only the first
+    one counts a failure.
 
     Args:
         work: The work queue of the worker.
@@ -42,12 +40,8 @@ def in_batches(
 
     def handler(job: Job) -> tuple[Action, ...]:
         others = _more(work, job.task, most - 1)
-        try:
-            returned = actions_of(handle([job.task, *others]))
-        except BaseException:
-            if others:
-                work.modify(*(task.release() for task in others), claimant=job.task.claimant)
-            raise
+        job.hold(others)
+        returned = actions_of(handle([job.task, *others]))
         return (*returned, job.task.delete(), *(task.delete() for task in others))
 
     return handler
@@ -56,6 +50,12 @@ def in_batches(
 def _more(work: WorkQueue, task: Task, limit: int) -> list[Task]:
     if not limit:
         return []
-    taken = work.claim_many(task.queue, limit=limit, claimant=task.claimant, timeout_seconds=0)
+    taken = work.claim_many(
+        task.queue,
+        limit=limit,
+        claimant=task.claimant,
+        lease_seconds=task.lease.total_seconds(),
+        timeout_seconds=0,
+    )
     # If the lease has ended meanwhile, the task itself is there again, at a newer version.
     return [other for other in taken if other.id != task.id]

@@ -25,6 +25,7 @@ from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, details, refused
 from work_queue.rights import Need, UnauthenticatedError, denial
 from work_queue.service.caller import Caller
+from work_queue.service.rpc import listener
 from work_queue.service.tls import Tls
 from work_queue.work_queue import WorkQueue
 
@@ -40,14 +41,20 @@ def test_it_says_that_it_serves(channel: grpc.Channel) -> None:
     refused(grpc.StatusCode.NOT_FOUND, lambda: health.Check(unknown))
 
 
-def test_a_caller_that_watches_its_health_is_told_of_a_stop(serve: Serve) -> None:
+def test_a_caller_that_watches_its_health_is_told_of_a_stop_and_holds_it_up_no_longer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "STOP_SECONDS", 3600)
     served = serve()
     with served.channel() as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         answers = health.Watch(health_pb2.HealthCheckRequest())
         assert next(answers).status == health_pb2.HealthCheckResponse.SERVING
+        unknown = health.Watch(health_pb2.HealthCheckRequest(service="api.Unknown"))
+        assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         served.stop()
         assert next(answers).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert list(answers) == []
 
 
 def test_whoever_has_no_descriptors_gets_them_by_reflection(

@@ -129,6 +129,7 @@ PARTS: list[tuple[str, Any, Json, Needed]] = [
         {"taskId": ["free", "other"]},
         [("READ", "queue", "q/1"), ("READ", "queue", "q/2")],
     ),
+    ("/tasks/stream", None, {"queue": "q/1"}, [("READ", "queue", "q/1")]),
     ("/docs", None, {"query.namespace": "n/1"}, [("READ", "namespace", "n/1")]),
     ("/queues", None, {"matchExact": "q/1"}, [("READ", "queue", "q/1")]),
     ("/queues/stats", None, {"matchPrefix": "q/"}, [("READ", "queue prefix", "q/")]),
@@ -163,7 +164,8 @@ def test_every_part_of_every_call_needs_its_right(
         guarded.refusal(403, path, body, headers=bearer("ann"), **query)
     assert state(guarded) == before
     written(policy, *(right(*one) for one in needed))
-    guarded.answer(path, body, headers=bearer("ann"), **query)
+    response = guarded.call(path, body, headers=bearer("ann"), **query)
+    assert response.status_code == 200, response.text
 
 
 def state(service: Running) -> Any:

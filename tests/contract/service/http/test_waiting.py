@@ -16,13 +16,15 @@ import msgspec
 import pytest
 from starlette.types import Message
 
+from queue_core.claiming.hint_listener import HintListener
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.running import NEW, Json, Running, task_id
 from tests.contract.work_queue.backends import backend_of
+from work_queue.requests import ClaimRequest
 from work_queue.service.http.app import Application
-from work_queue.task import Task
+from work_queue.storage.claims import Looked
 
 HOUR = 3600.0
 WAIT = "/claim/wait"
@@ -77,14 +79,24 @@ def test_scenario_11_an_insert_wakes_a_claim(service: Running, pool: ThreadPoolE
     claim = waits(pool, service, "a", "b")
     assert "stickybus_work_claims_waiting 1.0" in httpx.get(f"{service.url}/metrics").text
     [task] = service.modify(inserts=[{"queue": "b", "value": 1}])["inserted"]
-    found = claim.result(3).json()["task"]
+    found = claim.result(BOUND_SECONDS).json()["task"]
     assert (found["id"], found["value"], found["version"]) == (task["id"], 1, 1)
 
 
 def test_scenario_86_an_arrival_wakes_a_claim(service: Running, pool: ThreadPoolExecutor) -> None:
     claim = waits(pool, service, "a")
     service.modify(inserts=[{"queue": "a", "byMs": 300}])
-    assert claim.result(3).json()["task"]["claims"] == 1
+    assert claim.result(BOUND_SECONDS).json()["task"]["claims"] == 1
+
+
+def test_scenario_87_a_poll_finds_what_nobody_told_of(
+    serve: Serve, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HintListener, "start", lambda _listener: None)  # it hears of nothing
+    service = serve(poll_seconds=0.2)
+    claim = waits(pool, service, "a")
+    [task] = serve().modify(inserts=[{"queue": "a"}])["inserted"]
+    assert claim.result(BOUND_SECONDS).json()["task"]["id"] == task["id"]
 
 
 def test_scenario_42_each_insert_wakes_one_claim(
@@ -92,7 +104,7 @@ def test_scenario_42_each_insert_wakes_one_claim(
 ) -> None:
     claims = [waits(pool, service, "a") for _ in range(10)]
     service.modify(inserts=[{"queue": "a"}] * 10)
-    tasks = [claim.result(10).json()["task"] for claim in claims]
+    tasks = [claim.result(BOUND_SECONDS).json()["task"] for claim in claims]
     assert len({task["id"] for task in tasks}) == 10
     assert {task["claims"] for task in tasks} == {1}
 
@@ -119,26 +131,26 @@ def claims(service: Running) -> list[int]:
     return [task["claims"] for task in service.answer("/tasks", queue="a")["tasks"]]
 
 
-def slow_takes(service: Running, monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
+def slow_looks(service: Running, monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     """Claims take their task, set the first event, and go on with the second."""
     claims = backend_of(service.work).claims
-    take, taken, go_on = claims.take, Event(), Event()
+    look, taken, go_on = claims.look, Event(), Event()
 
-    def slowly(request: object) -> list[Task]:
-        found: list[Task] = take(request)
-        if found:
+    def slowly(request: ClaimRequest) -> Looked:
+        found: Looked = look(request)
+        if found.taken:
             taken.set()
             go_on.wait(BOUND_SECONDS)
         return found
 
-    monkeypatch.setattr(claims, "take", slowly)
+    monkeypatch.setattr(claims, "look", slowly)
     return taken, go_on
 
 
 def test_scenario_88_what_was_taken_for_who_vanished_is_given_back(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, go_on = slow_takes(service, monkeypatch)
+    taken, go_on = slow_looks(service, monkeypatch)
     caller = vanishing(service, "a")
     task = service.work.insert("a")
     assert taken.wait(BOUND_SECONDS)
@@ -149,9 +161,9 @@ def test_scenario_88_what_was_taken_for_who_vanished_is_given_back(
     assert (free.id, free.claimant) == (task.id, "")
 
 
-def test_scenario_88_what_came_as_the_caller_vanished_is_given_back(service: Running) -> None:
-    task = service.work.insert("a")
-    sent, seen = msgspec.json.encode(body("a")), list[Message]()
+def vanished_answer(service: Running, path: str, body: Json) -> Message:
+    """How a call begins to be answered whose caller vanishes while it is done."""
+    sent, seen = msgspec.json.encode(body), list[Message]()
     heard: Iterator[Message] = iter(
         [
             {"type": "http.request", "body": sent, "more_body": False},
@@ -172,21 +184,36 @@ def test_scenario_88_what_came_as_the_caller_vanished_is_given_back(service: Run
     scope = {
         "type": "http",
         "method": "POST",
-        "path": "/api/v0/claim",
+        "path": f"/api/v0{path}",
         "headers": [],
         "query_string": b"",
     }
     app = Application(service.calls, 1000).starlette()
     asyncio.run(app(scope, receive, send))
-    assert seen[0]["status"] == 499
+    return seen[0]
+
+
+def test_scenario_88_what_came_as_the_caller_vanished_is_given_back(service: Running) -> None:
+    task = service.work.insert("a")
+    assert vanished_answer(service, "/claim", body("a"))["status"] == 499
     [free] = service.work.tasks("a")
     assert (free.id, free.claimant) == (task.id, "")
+
+
+def test_scenario_88_doc_sets_for_who_vanished_are_released(service: Running) -> None:
+    named = {"namespace": "n", "key": "k"}
+    query = {"claimant": "me", "sets": [{"set": named}]}
+    old = {**named, "claimant": "me", "durationMs": "60000"}
+    assert vanished_answer(service, "/docs/claim", {"claimQuery": old})["status"] == 499
+    query["claimant"] = "another"
+    [free] = service.answer("/docs/claim", {"claimQuery": query})["sets"]
+    assert free["version"] == 3  # it was claimed, released, and is claimed now
 
 
 def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
     service: Running, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, go_on = slow_takes(service, monkeypatch)
+    taken, go_on = slow_looks(service, monkeypatch)
     claim = waits(pool, service, "a")
     service.work.insert("a")
     assert taken.wait(BOUND_SECONDS)
@@ -216,7 +243,7 @@ def test_a_service_that_stops_ends_claims_and_holds_nothing(
     claims = [waits(pool, service, "a") for _ in range(5)]
     service.stop()
     for claim in claims:
-        response = claim.result(3)
+        response = claim.result(BOUND_SECONDS)
         assert response.status_code == 503
         assert response.json()["code"] == 14
     service.work.insert("a")
@@ -247,7 +274,7 @@ def test_two_services_on_one_database_wake_each_other(
     first, second = serve(poll_seconds=HOUR), serve(poll_seconds=HOUR)
     claim = waits(pool, first, "a")
     [task] = second.modify(inserts=[{"queue": "a"}])["inserted"]
-    assert claim.result(5).json()["task"]["id"] == task["id"]
+    assert claim.result(BOUND_SECONDS).json()["task"]["id"] == task["id"]
 
 
 def test_two_services_on_one_database_share_tasks(serve: Serve, pool: ThreadPoolExecutor) -> None:

@@ -1,0 +1,119 @@
+"""Lookups in an archive: single entries and searches, without Spark and within a second.
+
+Manifests name each file with its day and its range of ids. Only files that can hold what is sought
+are opened. Of these, the columns that decide are read first, and the others only where a row
+matches. Statistics inside the files are not trusted: a manifest does not vouch for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Unpack
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from history_pipeline.archives.archive_log import ArchiveLog, archived_tables
+from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.manifest import live_files
+from history_pipeline.archives.parquet_files import BATCH_ROWS, named, parquet_file
+from history_pipeline.archives.sought import Sought
+from queue_core.model.entry import Entry, Located, from_row
+from queue_core.reading.filters import HistoryFilters
+from queue_core.storage.arguments import integer
+from queue_core.storage.filter import Filter
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+def find_archived(
+    target: str,
+    *,
+    table: str | None = None,
+    queue_name: str | None = None,
+    event_name: str | None = None,
+    limit: int | None = None,
+    **filters: Unpack[HistoryFilters],
+) -> list[Located]:
+    """Find archived entries, as `Inspector.history` finds those of a database.
+
+    It needs neither Spark nor Java, only the extra `archive`.
+
+    Args:
+        target: The directory of the archive.
+        table: Only of this main table's archive. Default: of all in the directory.
+        queue_name: Only of this bus, or `service:queue`. Default: of all.
+        event_name: Only events of this name. Default: of all.
+        limit: At most this number, of all tables together. Default: all.
+        filters: As for `PersistentBus.history`. Name a table with `record_ids`: ids are those of
+            one table.
+
+    Returns:
+        The entries that match all that is given. Those of one table by descending id, those of all
+        tables newest first.
+
+    Raises:
+        InvalidPostError: A value that no entry can have.
+        ArchiveNotFoundError: Nothing was archived there.
+        ArchiveDamagedError: A file or manifest is missing or damaged.
+        ArchiveTargetError: The directory can't be reached.
+    """
+    most = None if limit is None else integer(limit, "limit", least=0)
+    sought = Sought(Filter(**filters), queue_name, event_name)
+    tables = [table] if table is not None else archived_tables(ArrowStorage(target))
+    found = [
+        Located(one, entry)
+        for one in tables
+        for entry in _newest(ArrowStorage(f"{target}/{one}"), one, sought, most)
+    ]
+    if table is None:  # ids of different tables say nothing of when
+        found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)
+    return found[:most]
+
+
+def _newest(storage: ArrowStorage, table: str, sought: Sought, limit: int | None) -> list[Entry]:
+    """The entries of one table with the highest ids, in descending order."""
+    files = [
+        file for file in live_files(ArchiveLog(storage, table).open()) if sought.may_be_in(file)
+    ]
+    found = list[Entry]()
+    for file in sorted(files, key=lambda file: file.last_id, reverse=True):
+        if len(found) == limit and all(file.last_id < one.record_id for one in found[-1:]):
+            break
+        with parquet_file(storage, file) as parquet:
+            found += [from_row(row) for row in _rows(sought, parquet, limit)]
+        found = sorted(found, key=lambda entry: entry.record_id, reverse=True)[:limit]
+    return found
+
+
+def _rows(sought: Sought, parquet: ParquetFile, limit: int | None) -> Iterator[Sequence[Any]]:
+    """The rows of a file that match and have the highest ids.
+
+    Their values stand in the order of the fields of Entry.
+    """
+    places = [
+        (record_id, group, place)
+        for group in range(parquet.num_row_groups)
+        for record_id, place in sought.places(parquet, group)
+    ]
+    for group, chosen in groupby(
+        sorted(sorted(places, reverse=True)[:limit], key=itemgetter(1, 2)), key=itemgetter(1)
+    ):
+        yield from _read_rows(parquet, group, [place for _, _, place in chosen])
+
+
+def _read_rows(parquet: ParquetFile, group: int, places: list[int]) -> Iterator[Sequence[Any]]:
+    """The rows of a row group at ascending places. What is not needed is not kept in memory."""
+    first = 0
+    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group]):
+        here = [place - first for place in places if first <= place < first + batch.num_rows]
+        if here:
+            names = Entry.__struct_fields__
+            rows = named(pa.Table.from_batches([batch]).take(here), names)
+            yield from zip(*(rows[name].to_pylist() for name in names), strict=True)
+        first += batch.num_rows
+        if first > places[-1]:
+            return

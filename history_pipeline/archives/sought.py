@@ -1,0 +1,115 @@
+"""What is looked for in an archive: which files may hold it, and which of their rows match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+from pyarrow.parquet import ParquetFile
+
+from history_pipeline.archives.manifest import DataFile
+from history_pipeline.archives.parquet_files import named
+from history_pipeline.period import Period
+from queue_core.model.posting import SearchKey
+from queue_core.model.states import State
+from queue_core.runtime.clock import in_utc
+from queue_core.storage.arguments import integer, name
+from queue_core.storage.filter import LONGEST_ERROR_TEXT, Filter, checked_ids, state_values
+from queue_core.storage.search_keys import Keyless, Unset, sought_key
+from sql.search_keys import SEARCH_KEYS
+
+_ID = "record_id"
+
+
+class Sought:
+    """What is looked for. Raises InvalidPostError for a value that no entry can have."""
+
+    def __init__(self, wanted: Filter, queue_name: str | None, event_name: str | None) -> None:
+        self._ids = None if wanted.record_ids is None else checked_ids(wanted.record_ids)
+        self._after = None if wanted.after_id is None else integer(wanted.after_id, "after_id")
+        self._period = Period(
+            *(
+                None if date is None else in_utc(date, key=key)
+                for key, date in (
+                    ("finished_since", wanted.finished_since),
+                    ("finished_before", wanted.finished_before),
+                )
+            )
+        )
+        states = state_values(list(State) if wanted.states is None else wanted.states)
+        self._conditions = [
+            _Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
+            *_unless_none("queue_name", compute.equal, queue_name),
+            *_unless_none("class_name", compute.equal, event_name),
+            *_unless_none(
+                _ID,
+                compute.is_in,
+                None if self._ids is None else pa.array(self._ids, pa.int64()),
+            ),
+            *_unless_none(_ID, compute.greater, self._after),
+            *_unless_none("finished_date", compute.greater_equal, self._period.since),
+            *_unless_none("finished_date", compute.less, self._period.until),
+            *_of_error(wanted),
+            *(
+                condition
+                for column in SEARCH_KEYS
+                for condition in _of_key(column, getattr(wanted, column))
+            ),
+        ]
+
+    def may_be_in(self, file: DataFile) -> bool:
+        """Whether the day and the ids of a file allow that it holds such entries."""
+        return (
+            (self._ids is None or any(file.first_id <= one <= file.last_id for one in self._ids))
+            and (self._after is None or file.last_id > self._after)
+            and self._period.meets(file.event_date)
+        )
+
+    def places(self, parquet: ParquetFile, group: int) -> Iterator[tuple[int, int]]:
+        """The ids of the rows of a row group that match, and their places in it."""
+        names = list(dict.fromkeys([_ID, *(one.column for one in self._conditions)]))
+        rows = named(parquet.read_row_group(group, columns=names), names)
+        masks = [one.test(rows[one.column], one.value) for one in self._conditions]
+        matching = compute.indices_nonzero(reduce(compute.and_kleene, masks))
+        yield from zip(rows[_ID].take(matching).to_pylist(), matching.to_pylist(), strict=True)
+
+
+class _Condition(NamedTuple):
+    """A test of the values of one column against a value."""
+
+    column: str
+    test: Callable[[Any, Any], Any]
+    value: Any
+
+
+def _unless_none(column: str, test: Callable[[Any, Any], Any], value: Any) -> Iterator[_Condition]:
+    if value is not None:
+        yield _Condition(column, test, value)
+
+
+def _of_key(column: str, wanted: SearchKey | Keyless | Unset) -> Iterator[_Condition]:
+    if isinstance(wanted, Unset):
+        return
+    key = sought_key(wanted, column, "search")
+    if key is None:
+        yield _Condition(column, lambda values, _: compute.is_null(values), None)
+        return
+    yield _Condition(column, compute.equal, key.number)
+    if key.text is not None:
+        yield _Condition("headers", compute.match_substring, key.member(column))
+
+
+def _of_error(wanted: Filter) -> Iterator[_Condition]:
+    if wanted.error_type is not None:
+        head = f"{name(wanted.error_type, 'error_type')}:"
+        yield _Condition("last_error", compute.starts_with, head)
+    if wanted.error_text is not None:
+        text = name(wanted.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
+        yield _Condition(
+            "last_error",
+            lambda values, sought: compute.match_substring(values, sought, ignore_case=True),
+            text,
+        )

@@ -1,0 +1,1 @@
+"""Audits: the figures of a history, exact, by Spark."""

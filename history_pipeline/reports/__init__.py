@@ -1,0 +1,1 @@
+"""Reports: figures as a page, with its plots and its verdict."""

@@ -1,0 +1,1 @@
+"""Roll-ups: the same figures without Spark, added up from those of days."""

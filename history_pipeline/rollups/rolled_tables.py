@@ -1,0 +1,252 @@
+"""One main table with its history and archive, read for an audit by roll-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa
+from pyarrow import compute
+from sqlalchemy import Connection, Table, func, select
+
+from history_pipeline.archives.agreement import check_agreement
+from history_pipeline.archives.archive_log import ArchiveLog
+from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.manifest import DataFile, Kind, Manifest, live_files
+from history_pipeline.archives.parquet_files import read_rows
+from history_pipeline.period import DAY, Period
+from history_pipeline.progress import Progress
+from history_pipeline.rollups.id_ranges import IdRanges
+from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
+from history_pipeline.rollups.rollup import figures_of, ids_of, merged, ranges_by_table
+from history_pipeline.rollups.rollup_tables import FIGURES, ID_TABLES, Rollup
+from history_pipeline.rows.arrow_entries import entries, within
+from history_pipeline.rows.arrow_schema import READ_SCHEMA
+from history_pipeline.rows.columns import READ_COLUMNS
+from history_pipeline.source.pages import pages
+from sql.database import Database
+from sql.tables import entry_tables
+
+Spans = Mapping[str, Period]
+"""The times whose figures are wanted, by name."""
+
+_MERGED = 16
+"""The number of roll-ups of a span that are merged into one."""
+_ROLLED_ROWS = 250_000
+"""Rows of live history in memory at once."""
+_LIVE = pa.schema([("record_id", pa.int64()), ("chain_id", pa.int64())])
+_LIVE_SCHEMA = pa.schema([("record_id", pa.int64()), ("origin_id", pa.int64())])
+
+
+@dataclass
+class RolledTable:
+    """What was read of one table. A count is None if its place was not read."""
+
+    name: str
+    figures: dict[str, list[Rollup]]
+    """Roll-ups of each span, which together are its figures."""
+    ids: list[Rollup] = field(default_factory=list)
+    """Roll-ups with the ids and chains of all that has ended."""
+    live: pa.Table = field(default_factory=_LIVE.empty_table)
+    differing: list[int] = field(default_factory=list)
+    """Ids that are in live history and in the archive with different content."""
+    last_id: int | None = None
+    """The largest id when the reading began; None if the database was not read."""
+    live_count: int | None = None
+    history_count: int | None = None
+    archived_count: int | None = None
+
+    def add(self, rows: pa.Table, spans: Spans) -> None:
+        """Add rows of `arrow_entries.entries`."""
+        self.ids.append(ids_of(rows))
+        for span, period in spans.items():
+            chosen = within(rows, period)
+            if len(chosen):
+                self.gather(span, figures_of(chosen))
+
+    def gather(self, span: str, rollup: Rollup) -> None:
+        """Add a roll-up to the figures of a span."""
+        gathered = self.figures[span]
+        gathered.append(rollup)
+        if len(gathered) >= _MERGED:
+            self.figures[span] = [merged(gathered, FIGURES)]
+
+    def ids_by_range(self) -> IdRanges:
+        """All ids that have ended, so far as they were read."""
+        ids = merged(self.ids, ID_TABLES)
+        alone = ranges_by_table(ids["ids"]).get(self.name, IdRanges.union([]))
+        return IdRanges.union([alone, IdRanges.of(ids["chains"]["record_id"].to_numpy())])
+
+
+def read_table(
+    name: str,
+    database: Database | None,
+    archive: ArrowStorage | None,
+    spans: Spans,
+    progress: Progress,
+) -> RolledTable:
+    """Read one table of a database, of an archive, or of both.
+
+    First what the archive holds by now, then the live entries, then history, and at last what the
+    archive has taken over meanwhile.
+    """
+    found = RolledTable(name, {span: [] for span in spans})
+    log = None if archive is None else ArchiveLog(archive, name)
+    manifests = list[Manifest]()
+    if log is not None:
+        manifests = log.open() if database is None else check_agreement(log, database)
+    files = live_files(manifests)
+    if database is not None:
+        found.last_id = database.fetch(lambda connection: _last_id(connection, name))
+        found.last_id = max(found.last_id, *(file.last_id for file in files), 0)
+    if log is not None:
+        _read_days(found, log.storage, files, spans, progress)
+    if database is None:
+        return found
+    archived = found.ids_by_range()
+    found.live = _live(database, name)
+    found.live_count = len(found.live)
+    doubtful = _read_history(found, database, archived, spans, progress)
+    if log is not None:
+        if len(doubtful):
+            copies = _copies(log.storage, files, doubtful["record_id"])
+            found.differing = _differing(doubtful, copies)
+            key = ["record_id", "finished_date"]
+            doubtful = doubtful.join(copies.select(key), key, join_type="left anti")
+        _read_new(found, log, manifests, spans)
+    found.add(entries(doubtful.select(READ_COLUMNS), name), spans)
+    return found
+
+
+def _read_days(
+    found: RolledTable,
+    storage: ArrowStorage,
+    files: Sequence[DataFile],
+    spans: Spans,
+    progress: Progress,
+) -> None:
+    """Add what an archive holds, day by day."""
+    kept = KeptRollups(storage, found.name)
+    by_date = attrgetter("event_date")
+    days = [(day, [*of]) for day, of in groupby(sorted(files, key=by_date), key=by_date)]
+    found.archived_count = sum(file.fingerprint.rows for file in files)
+    for done, (day, of_day) in enumerate(days):
+        progress(f"{found.name}: days of the archive", done, len(days))
+        rollup = kept.of_day(day, of_day)
+        found.ids.append({name: rollup[name] for name in ID_TABLES})
+        for span, period in spans.items():
+            start = datetime.fromisoformat(day).replace(tzinfo=UTC)
+            begun = period.since is None or start >= period.since
+            over = period.until is None or period.until - start >= DAY
+            if begun and over:
+                found.gather(span, rollup)
+            elif period.meets(day):
+                found.gather(span, rolled_files(storage, found.name, of_day, period))
+    progress(f"{found.name}: days of the archive", len(days), len(days))
+
+
+def _read_history(
+    found: RolledTable,
+    database: Database,
+    archived: IdRanges,
+    spans: Spans,
+    progress: Progress,
+) -> pa.Table:
+    """Add live history. Returns the rows whose ids are archived as well, which were not added."""
+    table = entry_tables(found.name).history
+    first, last = database.fetch(lambda connection: _bounds(connection, table))
+    step = f"{found.name}: rows of history"
+    doubtful, found.history_count = [READ_SCHEMA.empty_table()], 0
+    batches = pages(database, table, READ_SCHEMA, first_id=first, last_id=last)
+    for rows in _gathered(batches):
+        found.history_count += len(rows)
+        ids = rows["record_id"].to_numpy()
+        twice = pa.array(archived.rows_of(ids) > 0)
+        doubtful.append(rows.filter(twice))
+        found.add(entries(rows.filter(compute.invert(twice)), found.name), spans)
+        progress(step, int(ids[-1]) - first + 1, last - first + 1)
+    return pa.concat_tables(doubtful)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of many rows: the smaller they are, the more of them have to be merged."""
+    waiting, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROLLED_ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _read_new(
+    found: RolledTable,
+    log: ArchiveLog[ArrowStorage],
+    manifests: Sequence[Manifest],
+    spans: Spans,
+) -> None:
+    """Add rows that the archive took over before their place in history was read."""
+    seen = found.ids_by_range()
+    for manifest in log.manifests()[len(manifests) :]:
+        if manifest.kind is Kind.ARCHIVE:
+            for file in manifest.files:
+                rows = read_rows(log.storage, file)
+                missed = seen.rows_of(rows["record_id"].to_numpy()) == 0
+                found.add(entries(rows.filter(pa.array(missed)), found.name), spans)
+            found.archived_count = (found.archived_count or 0) + manifest.fingerprint.rows
+
+
+def _copies(storage: ArrowStorage, files: Sequence[DataFile], ids: pa.ChunkedArray) -> pa.Table:
+    """The archived rows of some ids."""
+    low, high = compute.min(ids).as_py(), compute.max(ids).as_py()
+    found = [READ_SCHEMA.empty_table()]
+    for file in files:
+        if file.first_id <= high and file.last_id >= low:
+            rows = read_rows(storage, file)
+            found.append(rows.filter(compute.is_in(rows["record_id"], ids)))
+    return pa.concat_tables(found)
+
+
+def _differing(live: pa.Table, archived: pa.Table) -> list[int]:
+    """Ids of rows that differ in anything that is read of them."""
+    both = live.join(archived, "record_id", join_type="inner", right_suffix=":archived")
+    differs = [
+        compute.or_(
+            compute.fill_null(compute.not_equal(one, other), False),
+            compute.not_equal(one.is_null(), other.is_null()),
+        )
+        for name in READ_COLUMNS
+        if name != "record_id"
+        for one, other in [(both[name], both[f"{name}:archived"])]
+    ]
+    found = both.filter(reduce(compute.or_, differs))
+    return sorted(set(found["record_id"].to_pylist()))
+
+
+def _live(database: Database, name: str) -> pa.Table:
+    """Live entries: record_id, chain_id."""
+    table = entry_tables(name).main
+    first, last = database.fetch(lambda connection: _bounds(connection, table))
+    batches = pages(database, table, _LIVE_SCHEMA, first_id=first, last_id=last)
+    rows = pa.Table.from_batches(batches, _LIVE_SCHEMA)
+    chains = compute.coalesce(rows["origin_id"], rows["record_id"])
+    return pa.table({"record_id": rows["record_id"], "chain_id": chains})
+
+
+def _bounds(connection: Connection, table: Table) -> tuple[int, int]:
+    """The lowest and the highest id; 1 and 0 if there is no row."""
+    statement = select(func.min(table.c.record_id), func.max(table.c.record_id))
+    lowest, highest = connection.execute(statement).one()
+    return (1, 0) if lowest is None else (lowest, highest)
+
+
+def _last_id(connection: Connection, name: str) -> int:
+    """The largest id that anybody can see; 0 if there is none."""
+    pair = entry_tables(name)
+    return max(_bounds(connection, table)[1] for table in (pair.main, pair.history))

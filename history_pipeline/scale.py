@@ -1,0 +1,48 @@
+"""How large the pieces are in which history is archived, and how many are at work at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+from queue_core.errors import ConfigurationError
+from queue_core.runtime.deprecation import deprecated
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of the work. Defaults suit one machine; more cores need larger runs."""
+
+    run_rows: int = field(default=1_000_000, metadata={"help": "Most entries of one run"})
+    """It is the most that one transaction deletes, and that is copied again after a kill."""
+    ids_per_partition: int = field(default=100_000, metadata={"help": "Ids that one task reads"})
+    """A task reads its range on one connection, page by page."""
+    max_partitions: int = field(
+        default=2_000, metadata={"help": "Most tasks, and so most connections, that read a run"}
+    )
+    """However far ids lie apart. A task reads more ids if there would be more tasks."""
+    file_bytes: int = field(
+        default=128 * 1024 * 1024, metadata={"help": "Size that a file should have, in bytes"}
+    )
+    """A day has one file at least. An archive measures what Spark shuffles, which is larger."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ConfigurationError(
+                    f"{name}={value!r} is not allowed: it must be 1 or more. Nothing was read or written.",
+                    key=name,
+                    value=value,
+                )
+
+
+DEFAULT_SCALE = Scale()
+HELP: dict[str, str] = {one.name: one.metadata["help"] for one in fields(Scale)}
+"""What each size means, as command line and jobs say it."""
+
+
+def scale_of(scale: Scale, **old: int | None) -> Scale:
+    """A scale with the sizes that a caller gave by their former keywords, each with a warning."""
+    given = {name: value for name, value in old.items() if value is not None}
+    for name in given:
+        deprecated(f"{name}=", f"scale=Scale({name}=...)")
+    return replace(scale, **given)

@@ -1,0 +1,1 @@
+"""Spark's data source: history read, streamed and written."""

@@ -1,0 +1,110 @@
+"""Spark's data source `stickybus`: history as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+from sqlalchemy import URL, make_url
+
+from history_pipeline.errors import SourceOptionError
+from history_pipeline.rows.schema import HISTORY_SCHEMA
+from history_pipeline.source.options import ReadOptions, StreamOptions, WriteOptions
+from history_pipeline.source.reader import HistoryReader
+from history_pipeline.source.stream import HistoryStreamReader
+from history_pipeline.source.writer import EventWriter
+from queue_core.model.states import States, several
+
+FORMAT = "stickybus"
+"""The name in `spark.read.format`."""
+
+
+class StickybusSource(DataSource):
+    """The format `stickybus`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `spark.read.format`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """All columns of a history table; `.schema()` chooses fewer."""
+        return HISTORY_SCHEMA
+
+    def reader(self, schema: StructType) -> HistoryReader:
+        """Reads the columns of `schema`."""
+        return HistoryReader(schema, ReadOptions.read(self.options))
+
+    def streamReader(self, schema: StructType) -> HistoryStreamReader:  # noqa: N802 -- Spark's name
+        """Reads the columns of `schema` in the order in which entries ended."""
+        return HistoryStreamReader(schema, StreamOptions.read(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> EventWriter:  # noqa: FBT001 -- Spark's signature
+        """Posts rows as events, once per run. Raises SourceOptionError for any mode but append."""
+        if overwrite:
+            raise SourceOptionError(
+                "events are posted, and overwrite nothing. Nothing was written; use mode('append').",
+                key="mode",
+            )
+        return EventWriter(schema, WriteOptions.read(self.options))
+
+
+def read_history(
+    spark: SparkSession,
+    url: str | URL,
+    table: str = "bus_events_history",
+    *,
+    first_id: int | None = None,
+    last_id: int | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    states: States | None = None,
+    columns: Sequence[str] | None = None,
+    ids_per_partition: int | None = None,
+    max_partitions: int | None = None,
+) -> DataFrame:
+    """Return the rows of an entry table as a DataFrame.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        url: The database.
+        table: A history table, or a main table, whose columns `finished_date`, `started_date` and
+            `last_error` are NULL.
+        first_id: The lowest id to read, included. The default is the lowest of all.
+        last_id: The highest id to read, included. The default is the highest of all.
+        since: Leave out rows that ended earlier: an aware date, of a history table only.
+        until: Leave out rows that ended then or later, likewise.
+        states: Leave out rows in other states. The default is all states.
+        columns: The columns to read. The default is all.
+        ids_per_partition: The ids that one task reads. The default is 100,000.
+        max_partitions: Most tasks, and so most connections at once. The default is 2,000.
+
+    Returns:
+        Its rows, which are read when Spark computes something of them.
+
+    Raises:
+        pyspark.errors.PySparkException: An option can't work. Its text ends with our
+            SourceOptionError.
+    """
+    options = {"url": make_url(url).render_as_string(hide_password=False), "table": table}
+    numbers = {
+        "first_id": first_id,
+        "last_id": last_id,
+        "ids_per_partition": ids_per_partition,
+        "max_partitions": max_partitions,
+    }
+    for key, value in numbers.items():
+        if value is not None:
+            options[key] = str(value)
+    for key, date in (("since", since), ("until", until)):
+        if date is not None:
+            options[key] = date.isoformat()
+    if states is not None:
+        options["states"] = ",".join(several(states))
+    reader = spark.read.format(FORMAT).options(**options)
+    if columns is not None:
+        reader = reader.schema(StructType([HISTORY_SCHEMA[name] for name in columns]))
+    return reader.load()

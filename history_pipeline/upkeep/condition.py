@@ -1,0 +1,56 @@
+"""The condition that chooses the archived entries of a replay, in Spark's SQL."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from history_pipeline.errors import ReplayConditionError
+from history_pipeline.rows.columns import PAYLOAD
+from queue_core.model.states import State
+
+
+def chosen(rows: DataFrame, where: str) -> DataFrame:
+    """The rows of history that meet a condition.
+
+    Those whose chain has gone on are left out, and those that were erased.
+
+    Raises ReplayConditionError.
+    """
+    try:
+        found = rows.where(where)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(";")
+        raise ReplayConditionError(
+            f"the condition {where!r} can't work: {reason}. Nothing was posted."
+        ) from error
+    plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
+    if not plan.deterministic():
+        raise ReplayConditionError(
+            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose entries by their "
+            "columns."
+        )
+    payloads = [f.col(name).isNotNull() for name in PAYLOAD]
+    return found.where((f.col("processing_state") != State.REAPED.value) & reduce(or_, payloads))
+
+
+def counted(wanted: DataFrame, where: str) -> int:
+    """How many rows meet the condition.
+
+    Raises ReplayConditionError, which quotes no row, if it can't be computed.
+    """
+    try:
+        return wanted.count()
+    except (PySparkException, Py4JError) as error:
+        named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
+        raise ReplayConditionError(
+            f"the condition {where!r} can't be computed of some entry: {named[1] if named else type(error).__name__}. "
+            "Nothing was posted. Functions such as try_cast give NULL instead."
+        ) from error

@@ -1,0 +1,215 @@
+"""Erasure: rows of an archive lose what they say of a customer, and keep their place.
+
+The files that hold them are rewritten by Arrow. A manifest adds the new files, names the old ones
+as replaced, and says which rows differ, with their fingerprints before and after: so all the other
+rows are proved to be the same. The old files are removed at once, and so is whatever else may hold
+the same rows. If the erasure is killed before its manifest is published, nothing has changed. If it
+is killed later, the next one, or whoever archives, compacts or expires next, removes these files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from posixpath import basename, dirname
+from typing import NamedTuple
+
+from msgspec import structs
+from pyarrow import compute
+from sqlalchemy import URL
+from sqlalchemy import Engine as SqlalchemyEngine
+
+from history_pipeline.archives.agreement import agreement
+from history_pipeline.archives.archive_log import ArchiveLog
+from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.manifest import (
+    DataFile,
+    Erasure,
+    Kind,
+    Manifest,
+    live_files,
+    new_run,
+    replacing,
+)
+from history_pipeline.archives.parquet_files import parquet_file
+from history_pipeline.archives.sought import Sought
+from history_pipeline.rows.columns import PAYLOAD
+from history_pipeline.rows.fingerprint import joined
+from history_pipeline.upkeep.history_lock import history_lock
+from history_pipeline.upkeep.leftovers import remove_leftovers
+from history_pipeline.upkeep.publication import publish
+from history_pipeline.upkeep.recovery import check_finished, recovered
+from history_pipeline.upkeep.rewriting import Rewritten, rewritten
+from queue_core.errors import InvalidPostError
+from queue_core.model.posting import SearchKey
+from queue_core.opening import open_checked
+from queue_core.storage.filter import Filter
+from queue_core.storage.search_keys import UNSET, Unset, sought_key
+
+
+@dataclass(frozen=True)
+class Erased:
+    """The rows that were erased from an archive, by id, and the files that were rewritten for it.
+
+    `run`: None if nothing was to be erased, or after a dry run.
+    """
+
+    table: str
+    target: str
+    run: str | None = None
+    record_ids: list[int] = field(default_factory=list)
+    files: int = 0
+    size_bytes: int = 0
+
+
+def erase_archived(
+    target: str,
+    *,
+    database: str | URL | SqlalchemyEngine,
+    record_ids: Iterable[int] | None = None,
+    search_key1: SearchKey | Unset = UNSET,
+    search_key2: SearchKey | Unset = UNSET,
+    table: str = "bus_events",
+    dry_run: bool = False,
+) -> Erased:
+    """Erase payloads, keys, tokens, headers and error texts of entries in an archive, at once.
+
+    The rows stay, with their ids, names, dates, nodes, states and counts. It needs neither Spark
+    nor Java, only the extra `archive`. History is not touched: `forget` deletes from there.
+
+    Args:
+        target: The directory of the archive.
+        database: The database that was archived, which holds the log of the archive.
+        record_ids: Only these entries.
+        search_key1: Only entries with this key.
+        search_key2: Only entries with this key.
+        table: The main table whose history was archived.
+        dry_run: True only tells what would be erased.
+
+    Returns:
+        The ids of the rows, without those that were erased before.
+
+    Raises:
+        InvalidPostError: Neither ids nor keys are given, or one that no entry can have.
+        ArchiveNotFoundError: Nothing was archived there.
+        ArchiveDamagedError: A file or manifest is missing or damaged.
+        ArchiveConflictError: Another archive, replay, erasure or truncation is under way, a
+            compaction or expiry has published meanwhile, the archive is another database's, or
+            `archive_history` must finish a run first.
+        ArchiveTargetError: The directory can't be reached.
+        StickybusError: The database can't be opened.
+    """
+    wanted = Filter(record_ids=record_ids, search_key1=search_key1, search_key2=search_key2)
+    _check_chosen(wanted, table)
+    sought = Sought(wanted, None, None)
+    storage = ArrowStorage(f"{target}/{table}")
+    log = ArchiveLog(storage, table)
+    log.check_begun()
+    opened = open_checked(
+        database, (table,), auto_migrate=False, application_name="stickybus-erase"
+    )
+    try:
+        if dry_run:
+            return _erased(log, _chosen(storage, agreement(log, opened).manifests, sought))
+        with history_lock(opened, table) as connection:
+            found = recovered(log, opened)
+            check_finished(log, found)
+            now = opened.fetch(opened.dialect.database_now)
+            manifests = found.manifests
+            chosen = _chosen(storage, manifests, sought)
+            if chosen:
+                new = _rewritten(log, manifests, chosen, now)
+                manifests = [*manifests, publish(log, opened, new, connection=connection)]
+            remove_leftovers(log, manifests, now=now, logged_runs=found.rows)
+            return _erased(log, chosen, manifests[-1].run if chosen else None)
+    finally:
+        opened.close()
+
+
+class _Chosen(NamedTuple):
+    """A file with rows that are to be erased, and the ids of these."""
+
+    file: DataFile
+    record_ids: list[int]
+
+
+def _check_chosen(wanted: Filter, table: str) -> None:
+    """Raises InvalidPostError unless something says which entries."""
+    given = {"search_key1": wanted.search_key1, "search_key2": wanted.search_key2}
+    keys = [
+        sought_key(key, name, table) for name, key in given.items() if not isinstance(key, Unset)
+    ]
+    if None in keys or (wanted.record_ids is None and not keys):
+        raise InvalidPostError(
+            f"{table}: an erasure takes record_ids, search_key1, search_key2 or several of them, each key a key. "
+            "Nothing was erased."
+        )
+
+
+def _chosen(storage: ArrowStorage, manifests: Sequence[Manifest], sought: Sought) -> list[_Chosen]:
+    """The files of an archive that hold what is sought, if it is not erased yet."""
+    near = [file for file in live_files(manifests) if sought.may_be_in(file)]
+    found = [_Chosen(file, _unerased(storage, file, sought)) for file in near]
+    return [one for one in found if one.record_ids]
+
+
+def _unerased(storage: ArrowStorage, file: DataFile, sought: Sought) -> list[int]:
+    """The ids of the rows of a file that match, and still have a payload."""
+    found = list[int]()
+    with parquet_file(storage, file) as parquet:
+        for group in range(parquet.num_row_groups):
+            matching = list(sought.places(parquet, group))
+            if not matching:
+                continue
+            ids, places = zip(*matching, strict=True)
+            payloads = parquet.read_row_group(group, columns=list(PAYLOAD)).take(list(places))
+            there = compute.or_(*(payloads[name].is_valid() for name in PAYLOAD)).to_pylist()
+            found += [one for one, full in zip(ids, there, strict=True) if full]
+    return found
+
+
+def _rewritten(
+    log: ArchiveLog[ArrowStorage],
+    published: Sequence[Manifest],
+    chosen: Sequence[_Chosen],
+    now: datetime,
+) -> Manifest:
+    """Write some files anew, and return the manifest that would replace them."""
+    hashed = {file.path: one.hashed for one in published for file in one.files}
+    run, done = new_run(now), list[Rewritten]()
+    for number, (file, record_ids) in enumerate(chosen):
+        folder = f"data/{run}/{basename(dirname(file.path))}"
+        path = f"{folder}/part-{number:05}-{run}.zstd.parquet"
+        done.append(rewritten(log.storage, file, record_ids, path, hashed=hashed[file.path]))
+    new = replacing(
+        published,
+        Kind.ERASURE,
+        run,
+        now,
+        old=[one.file for one in chosen],
+        new=[one.file for one in done],
+    )
+    erased = Erasure(
+        record_ids=_ids(chosen),
+        before=joined([one.before for one in done]),
+        after=joined([one.after for one in done]),
+    )
+    return structs.replace(new, erased=erased)
+
+
+def _ids(chosen: Sequence[_Chosen]) -> list[int]:
+    return sorted(record_id for one in chosen for record_id in one.record_ids)
+
+
+def _erased(
+    log: ArchiveLog[ArrowStorage], chosen: Sequence[_Chosen], run: str | None = None
+) -> Erased:
+    return Erased(
+        table=log.table,
+        target=log.where,
+        run=run,
+        record_ids=_ids(chosen),
+        files=len(chosen),
+        size_bytes=sum(one.file.size_bytes for one in chosen),
+    )

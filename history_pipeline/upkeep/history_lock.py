@@ -1,0 +1,27 @@
+"""The lock of a history: who archives, replays, erases or truncates excludes the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from history_pipeline.errors import ArchiveConflictError
+from sql.database import Database
+from sql.tables import entry_tables
+
+
+@contextmanager
+def history_lock(database: Database, table: str) -> Iterator[Connection]:
+    """Lock a history. Yields the connection that holds the lock.
+
+    Raises ArchiveConflictError if another one has it.
+    """
+    name = entry_tables(table).history.name
+    with database.holding(name) as connection:
+        if connection is None:
+            raise ArchiveConflictError(
+                f"{name}: another archive, replay, erasure or truncation is under way. Nothing was done. Wait for its end."
+            )
+        yield connection

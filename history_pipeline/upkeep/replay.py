@@ -1,0 +1,294 @@
+"""Replay: archived entries are posted again, each once.
+
+Every replayed entry begins a new chain, and names the archived one (`replay_of`). The transaction
+that posts it enters it in `queue_replays`, under the name of the archive. So no entry is posted
+twice, however often a replay is killed and started again, and whatever became of the entries that
+it posted. An entry that was tried again by hand counts as posted, too, if this archive or this
+database knows of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+from sqlalchemy import URL, Connection
+from sqlalchemy import Engine as SqlalchemyEngine
+from sqlalchemy.exc import IntegrityError
+
+from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.manifest import Manifest, live_files
+from history_pipeline.errors import ReplayError
+from history_pipeline.period import DAY, Period, period_of
+from history_pipeline.progress import Progress, silent
+from history_pipeline.session import own_session
+from history_pipeline.source.data_source import read_history
+from history_pipeline.upkeep.condition import chosen, counted
+from history_pipeline.upkeep.deletion import History, locked_history
+from queue_core.model.config import BusConfig
+from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State
+from queue_core.opening import open_tables
+from queue_core.storage.progress import succeeded
+from sql.tables import ENTRY_COLUMNS, entry_tables
+
+BATCH_ROWS = 500
+BATCH_BYTES = 16_000_000
+"""Most entries, and about the most bytes of payload, that one transaction posts."""
+SHOWN = 10
+"""Entries that a plan shows."""
+
+_SHOWN_COLUMNS = (
+    *("record_id", "queue_name", "class_name", "processing_state"),
+    *("finished_date", "search_key1", "search_key2"),
+)
+_COPIED = (
+    *(
+        "queue_name",
+        "class_name",
+        "event_json",
+        "event_bytes",
+        "codec",
+        "user_token",
+        "future_user_token",
+    ),
+    *("search_key1", "search_key2", "creating_owner", "headers"),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Counts of one queue and type.
+
+    `entries` would be posted by a replay; `replayed` were posted again before.
+    """
+
+    queue_name: str
+    class_name: str
+    entries: int
+    replayed: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The result of a replay. `first`: the first entries that it would post, without payloads.
+
+    `posted` is 0 after a dry run.
+    """
+
+    table: str
+    target: str
+    groups: list[Group] = field(default_factory=list)
+    first: list[dict[str, Any]] = field(default_factory=list)
+    posted: int = 0
+
+    @property
+    def entries(self) -> int:
+        """Number of entries that the replay would post, or should have posted."""
+        return sum(group.entries for group in self.groups)
+
+    @property
+    def replayed(self) -> int:
+        """Number of entries found that were posted again before."""
+        return sum(group.replayed for group in self.groups)
+
+
+def replay_archive(
+    spark: SparkSession,
+    database: str | URL | SqlalchemyEngine,
+    target: str,
+    *,
+    where: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    table: str = "bus_events",
+    post: bool = False,
+    progress: Progress = silent,
+) -> Replayed:
+    """Post archived entries again that meet a condition, each once, for any node and due now.
+
+    Payloads are copied as they are: their types need not be known here. Entries that ended REAPED
+    are left out, because their copies have gone on. Entries that were posted before an error stay
+    posted, and are not posted again.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        database: URL or SQLAlchemy Engine of the database to post to.
+        target: The directory of the archive.
+        where: A condition in Spark's SQL on the columns of history, such as
+            `processing_state = 'FAILED' AND search_key1 = 4711`.
+        since: Only what ended since: an aware date. Files of earlier days are not read.
+        until: Only what ended before: an aware date.
+        table: The main table whose history was archived, and to which is posted.
+        post: True to post; False only counts.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
+
+    Returns:
+        Counts by queue and type, and the first entries.
+
+    Raises:
+        ReplayError: The database refused an entry, or `where` can't work (ReplayConditionError).
+        ArchiveError: The archive can't be read.
+        NaiveDateTimeError: A date has no time zone.
+        StickybusError: The database can't be opened, or lacks the table.
+    """
+    period = period_of(since, until)
+    opened = open_tables(database, BusConfig(table=table, application_name="stickybus-replay"))
+    try:
+        archive = Archive(own_session(spark), target, table)
+        with locked_history(opened, table) as history:
+            replay = _Replay(history, archive, archive.open(), where, period, progress)
+            return replay.work(post=post)
+    finally:
+        opened.close()
+
+
+@dataclass
+class _Replay:
+    history: History
+    archive: Archive
+    manifests: Sequence[Manifest]
+    where: str
+    period: Period
+    progress: Progress
+
+    def work(self, *, post: bool) -> Replayed:
+        files = live_files(self.manifests)
+        matching = chosen(self.archive.read(files, self.period), self.where)
+        if not counted(matching, self.where):
+            return Replayed(self.history.table, self.archive.where)
+        # Replays end after their entries, but clocks differ.
+        since = self.period.since and max(self.period.since, _EPOCH) - DAY
+        later = self.archive.read(files, Period(since))
+        wanted = matching.join(self._replayed(later), "record_id", "left")
+        plan = Replayed(
+            self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted)
+        )
+        if not post or not plan.entries:
+            return plan
+        return replace(plan, posted=self._post(_open(wanted), plan.entries))
+
+    def _replayed(self, rows: DataFrame) -> DataFrame:
+        """The ids of all archived entries known to have been posted again, marked as `replayed`."""
+        spark, database = self.archive.spark, self.history.database
+        archives = self.history.archives
+        archive = self.manifests[0].archive
+        entered = database.fetch(lambda connection: archives.replayed(connection, archive))
+        known = [
+            spark.createDataFrame(pa.table({"record_id": pa.array(sorted(entered), pa.int64())})),
+            _parents(rows),
+        ]
+        # In another database an id of this archive means nothing.
+        deleted = self.history.deleted_runs()
+        if any(one.run in deleted or one.database == self.history.name for one in self.manifests):
+            tables = entry_tables(self.history.table)
+            for table in (tables.main.name, tables.history.name):
+                columns = ["record_id", "replay_of"]
+                known.append(_parents(read_history(spark, database.url, table, columns=columns)))
+        return reduce(DataFrame.union, known).distinct().withColumn("replayed", f.lit(True))
+
+    def _post(self, rows: DataFrame, total: int) -> int:
+        database, statements, archives = (
+            self.history.database,
+            self.history.statements,
+            self.history.archives,
+        )
+        now = self.history.now()
+        archive, posted = self.manifests[0].archive, 0
+        for batch in _batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
+
+            def work(connection: Connection, batch: dict[int, Row] = batch) -> int:
+                done = archives.replayed(connection, archive, list(batch))
+                new = [entry(row, now) for record_id, row in batch.items() if record_id not in done]
+                if new:
+                    ids = statements.insert(connection, new)
+                    parents = [row["replay_of"] for row in new]
+                    archives.enter_replayed(
+                        connection, archive, dict(zip(parents, ids, strict=True)), now=now
+                    )
+                return len(new)
+
+            try:
+                posted += database.write(work)
+            except IntegrityError as error:
+                raise ReplayError(
+                    f"{self.history.table}: the database refused an entry of {min(batch)} to {max(batch)} of "
+                    f"{self.archive.where}: {error.orig}. Of this batch nothing was posted; {posted} entries before it "
+                    "were, and are not posted again.",
+                    posted=posted,
+                    table=self.history.table,
+                ) from error
+            self.progress("posted", posted, total)
+        return posted
+
+
+def entry(row: Row, now: datetime) -> dict[str, Any]:
+    """The row of the main table that posts an archived one again, for any node and due `now`."""
+    data = row["event_bytes"]
+    return dict.fromkeys(ENTRY_COLUMNS[1:]) | {
+        **{name: row[name] for name in _COPIED},
+        "event_bytes": None if data is None else bytes(data),
+        "created_date": _EPOCH + timedelta(microseconds=row["created_micros"]),
+        "effective_date": now,
+        "lane": ANY_NODE,
+        "processing_state": State.AVAILABLE.value,
+        **dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0),
+        "subscribers_done": succeeded(row["subscribers_done"])
+        if row["processing_state"] == State.FAILED
+        else None,
+        "replay_of": row["record_id"],
+    }
+
+
+def _parents(rows: DataFrame) -> DataFrame:
+    return rows.where(f.col("replay_of").isNotNull()).select(f.col("replay_of").alias("record_id"))
+
+
+def _open(wanted: DataFrame) -> DataFrame:
+    """Return the entries to be posted.
+
+    Dates are numbers: Python's dates would come in this machine's time zone.
+    """
+    micros = f.unix_micros("created_date").alias("created_micros")
+    return wanted.where(f.col("replayed").isNull()).select(
+        "record_id", "processing_state", "subscribers_done", *_COPIED, micros
+    )
+
+
+def _groups(wanted: DataFrame) -> list[Group]:
+    counts = wanted.groupBy("queue_name", "class_name").agg(
+        f.count_if(f.col("replayed").isNull()).alias("entries"),
+        f.count("replayed").alias("replayed"),
+    )
+    return [Group(**row.asDict()) for row in counts.sort("queue_name", "class_name").collect()]
+
+
+def _first(wanted: DataFrame) -> list[dict[str, Any]]:
+    shown = wanted.where(f.col("replayed").isNull()).sort("record_id").limit(SHOWN)
+    columns = [f.col(name) for name in _SHOWN_COLUMNS if name != "finished_date"]
+    rows = shown.select(*columns, f.unix_micros("finished_date").alias("finished_micros")).collect()
+    return [
+        {**facts, "finished_date": _EPOCH + timedelta(microseconds=facts.pop("finished_micros"))}
+        for facts in (row.asDict() for row in rows)
+    ]
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
+    """Rows by id, in batches of at most `BATCH_ROWS` and about `BATCH_BYTES`."""
+    batch, size = dict[int, Row](), 0
+    for row in rows:
+        batch[row["record_id"]] = row
+        size += len(row["event_json"] or "") + len(row["event_bytes"] or b"")
+        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = {}, 0
+    if batch:
+        yield batch

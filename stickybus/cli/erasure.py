@@ -1,0 +1,101 @@
+"""`stickybus history erase`: entries of an archive lose what they say of a customer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from history_pipeline.extras import check_arrow
+from stickybus.cli.archive import Folder
+from stickybus.cli.entry_options import AnyTable, Key1, Key2, keys_of
+from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.target import Json, Url, opened, url_of
+from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from history_pipeline import Erased
+
+ERASED = {"table": "TABLE", "entries": "ENTRIES", "ids": "IDS", "files": "FILES"}
+_SHOWN_IDS = 5
+
+
+def erase(
+    record_ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID...]", help="Record ids.", show_default=False)
+    ] = None,
+    *,
+    folder: Folder,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Erase it; else only show what would be erased.")
+    ] = False,
+    table: AnyTable = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Erase payloads, keys, tokens, headers and error texts of entries in an archive, for good.
+
+    The rows stay, with ids, names, dates, nodes, states and counts. The files that hold them are
+    rewritten, and the old ones removed at once: who reads them just then starts again. Shows what
+    it would erase unless --yes. `forget` does the same for what is not archived. Needs the extra
+    `archive`.
+
+    Examples:
+      stickybus history erase --in /var/archive --key2 4711 --url postgresql://user@host/name
+
+      stickybus history erase 4711 4712 --in /var/archive --table bus_events --yes
+    """
+    if not record_ids and key1 is None and key2 is None:
+        raise UsageError("give ids, --key1, --key2 or several of them")
+    check_arrow()
+    from history_pipeline import erase_archived
+    from history_pipeline.archives.archive_log import archived_tables
+    from history_pipeline.archives.arrow_storage import ArrowStorage
+
+    tables = archived_tables(ArrowStorage(folder)) if table is None else [table]
+    if record_ids and len(tables) > 1:
+        raise UsageError(f"ids are those of one table: name it by --table ({', '.join(tables)})")
+    for one in tables:
+        with opened(url, one):
+            pass  # a mistyped file or table is told before anything is erased
+    found = [
+        erase_archived(
+            folder,
+            database=url_of(url),
+            record_ids=record_ids or None,
+            **keys_of(key1, key2),
+            table=one,
+            dry_run=not yes,
+        )
+        for one in tables
+    ]
+    if as_json:
+        write_json({"erased": yes, "tables": [asdict(one) for one in found]})
+    else:
+        _tell(found, yes=yes)
+
+
+def _tell(found: Sequence[Erased], *, yes: bool) -> None:
+    rows = [
+        {
+            "table": one.table,
+            "entries": len(one.record_ids),
+            "ids": _named(one.record_ids),
+            "files": one.files,
+        }
+        for one in found
+    ]
+    write_table("Erased" if yes else "Would be erased", ERASED, rows, empty="")
+    if not yes:
+        console().print(
+            "Nothing was erased: this was a dry run. To erase it, add --yes", markup=False
+        )
+
+
+def _named(ids: Sequence[int]) -> str | None:
+    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(map(str, ids[:_SHOWN_IDS])) + more or None

@@ -1,0 +1,153 @@
+"""The history of tasks by hand: `keep-history`, `histories`, `finished` and `truncate-history`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stickybus.cli.moments import moment
+from stickybus.cli.option_groups import grouped
+from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.progress import bar
+from stickybus.cli.target import Json
+from stickybus.cli.task_output import write_list
+from stickybus.cli.work import (
+    Ids,
+    Limit,
+    OfQueue,
+    Opening,
+    Queue,
+    WithoutValues,
+    opening,
+)
+
+COLUMNS = {
+    "id": "ID",
+    "version": "VERSION",
+    "queue": "QUEUE",
+    "finished": "FINISHED (UTC)",
+    "finished_by": "BY",
+    "claims": "CLAIMS",
+    "attempt": "ATTEMPT",
+    "err": "ERROR",
+    "value": "VALUE",
+}
+BEFORE = "Only what ended before: so long ago (2h, 30d), or ISO 8601."
+
+
+@grouped(opened=opening)
+def keep_history(
+    *,
+    queue: Queue,
+    off: Annotated[
+        bool, typer.Option("--off", help="Keep none any more. What was kept stays.")
+    ] = False,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Keep the tasks of a queue in history when they are deleted, from now on.
+
+    Examples:
+      stickybus tasks keep-history -q mail
+
+      stickybus tasks keep-history -q mail --off
+    """
+    with opened() as work:
+        work.keep_history(queue, keep=not off)
+    if as_json:
+        write_json({"queue": queue, "keeps": not off})
+    else:
+        kept = "no history any more" if off else "history from now on"
+        console().print(f"{queue} keeps {kept}", markup=False)
+
+
+@grouped(opened=opening)
+def histories(*, as_json: Json = False, opened: Opening) -> None:
+    """List the queues that keep history, or kept it once.
+
+    Examples:
+      stickybus tasks histories
+    """
+    with opened() as work:
+        rows = [{"queue": queue, "since": since} for queue, since in work.histories().items()]
+    if as_json:
+        write_json(rows)
+    else:
+        columns = {"queue": "QUEUE", "since": "KEEPS HISTORY SINCE (UTC)"}
+        write_table("Histories", columns, rows, empty="No queue keeps history.")
+
+
+@grouped(opened=opening)
+def finished(
+    *,
+    queue: OfQueue = None,
+    task: Ids = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Only what ended since: so long ago (2h, 30d), or ISO 8601.", show_default=False
+        ),
+    ] = None,
+    before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,
+    limit: Limit = 100,
+    omit_values: WithoutValues = False,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """List tasks that were deleted while their queue kept history, the last one first.
+
+    Examples:
+      stickybus tasks finished -q mail
+
+      stickybus tasks finished -q mail --since 2h --limit 0 --omit-values --json
+    """
+    with opened() as work:
+        now = work.time()
+        found = work.finished_tasks(
+            queue,
+            ids=task,
+            since=None if since is None else moment(since, now=now),
+            before=None if before is None else moment(before, now=now),
+            limit=limit,
+            with_values=not omit_values,
+        )
+    write_list(
+        "Finished",
+        COLUMNS,
+        found,
+        omit_values=omit_values,
+        as_json=as_json,
+        empty="No task of history.",
+    )
+
+
+@grouped(opened=opening)
+def truncate_history(
+    *,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", "-q", help="This queue; may be repeated. Default: all.", show_default=False
+        ),
+    ] = None,
+    before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Delete tasks from history, in batches, while everything runs.
+
+    Examples:
+      stickybus tasks truncate-history --before 30d
+
+      stickybus tasks truncate-history -q mail
+    """
+    with opened() as work, bar("removed so far", quiet=as_json) as progress:
+        until = None if before is None else moment(before, now=work.time())
+        removed = work.truncate_history(
+            *queue or (), before=until, progress=lambda done: progress(done, done)
+        )
+    if as_json:
+        write_json({"removed": removed})
+    else:
+        console().print(f"{plural(removed, 'task')} removed from history", markup=False)

@@ -1,0 +1,107 @@
+"""Limits of queues by hand: `limit`, `unlimit` and `limits` of `stickybus tasks`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stickybus.cli.moments import duration
+from stickybus.cli.option_groups import grouped
+from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.target import Json
+from stickybus.cli.work import Opening, Queue, opening
+from work_queue.limit import QueueLimit
+
+COLUMNS = {
+    "queue": "QUEUE",
+    "concurrency": "CONCURRENCY",
+    "rate": "RATE",
+    "burst": "BURST",
+    "limited_by": "LIMITED BY",
+    "since": "SINCE (UTC)",
+}
+
+
+@grouped(opened=opening)
+def limit(
+    *,
+    queue: Queue,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="How many of its tasks are claimed at once.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option(help="How many are claimed in each time --per.", show_default=False),
+    ] = None,
+    per: Annotated[str, typer.Option(help="The time of the rate, such as 1s, 1m or 1h.")] = "1s",
+    burst: Annotated[int, typer.Option(help="How many of --rate may be claimed at once.")] = 1,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Who limits it. Default: your user name and machine.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Let all claimants together claim no more of a queue than this.
+
+    It replaces the queue's limit, and holds over restarts. Inserting goes on.
+
+    Examples:
+      stickybus tasks limit -q mail --concurrency 10
+
+      stickybus tasks limit -q sms --rate 100 --per 1m --burst 10
+    """
+    with opened() as work:
+        made = work.limit(
+            queue, concurrency=concurrency, rate=rate, per=duration(per), burst=burst, by=by
+        )
+    if as_json:
+        write_json(msgspec.to_builtins(made))
+    else:
+        console().print(f"{queue} is limited to {made.told}", markup=False, soft_wrap=True)
+
+
+@grouped(opened=opening)
+def unlimit(*, queue: Queue, as_json: Json = False, opened: Opening) -> None:
+    """End the limit of a queue: what has waited can be claimed.
+
+    Examples:
+      stickybus tasks unlimit -q mail
+    """
+    with opened() as work:
+        removed = work.unlimit(queue)
+    if as_json:
+        write_json({"unlimited": removed})
+    else:
+        end = "is limited no more" if removed else "was not limited"
+        console().print(f"{queue} {end}", markup=False, soft_wrap=True)
+
+
+@grouped(opened=opening)
+def limits(*, as_json: Json = False, opened: Opening) -> None:
+    """Show which queues are limited: to what, by whom and since when.
+
+    Examples:
+      stickybus tasks limits
+    """
+    with opened() as work:
+        found = work.limits()
+    if as_json:
+        write_json(msgspec.to_builtins(found))
+    else:
+        write_table("Limits", COLUMNS, [_row(one) for one in found], empty="No queue is limited.")
+
+
+def _row(limit: QueueLimit) -> dict[str, Any]:
+    row = asdict(limit)
+    if limit.rate is None:
+        row["burst"] = None
+    else:
+        row["rate"] = f"{limit.rate} in {limit.per}"
+    return row

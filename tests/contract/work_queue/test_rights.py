@@ -1,0 +1,147 @@
+"""Rights of clients on history and replays: each is asked; who is refused writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import URL
+
+from tests import requirements as needs
+from tests.contract.work_queue.services import Services
+from work_queue.rights import Kind, Need, PermissionDeniedError, Right, UnauthenticatedError
+from work_queue.service.authorisers.policy import PolicyFile
+from work_queue.work_queue import WorkQueue
+
+pytestmark = [
+    pytest.mark.parametrize("place", ["http", "grpc"], indirect=True),
+    needs.any_database,
+]
+TOKEN = "secret"
+EVERY_QUEUE = [""]
+
+Call = Callable[[WorkQueue], Any]
+CALLS: dict[str, tuple[Call, list[tuple[Right, str]]]] = {
+    "keep_history": (lambda work: work.keep_history("new"), [(Right.CHANGE, "new")]),
+    "keep_history no more": (
+        lambda work: work.keep_history("a", keep=False),
+        [(Right.CHANGE, "a")],
+    ),
+    "histories": (lambda work: work.histories(), [(Right.READ, "")]),
+    "limit": (lambda work: work.limit("new", concurrency=1), [(Right.CHANGE, "new")]),
+    "unlimit": (lambda work: work.unlimit("a"), [(Right.CHANGE, "a")]),
+    "limits": (lambda work: work.limits(), [(Right.READ, "")]),
+    "limits of a queue": (lambda work: work.limits("a"), [(Right.READ, "a")]),
+    "finished_tasks of a queue": (lambda work: work.finished_tasks("a"), [(Right.READ, "a")]),
+    "finished_tasks by ids": (
+        lambda work: work.finished_tasks(ids=["of a", "of b"]),
+        [(Right.READ, "a"), (Right.READ, "b")],
+    ),
+    "truncate_history": (lambda work: work.truncate_history("a"), [(Right.DELETE, "a")]),
+    "failed_tasks": (lambda work: work.failed_tasks("a/err"), [(Right.READ, "a/err")]),
+    "replay_failed": (
+        lambda work: work.replay_failed("a/err"),
+        [(Right.READ, "a/err"), (Right.CHANGE, "a/err"), (Right.INSERT, "a")],
+    ),
+    "replay_failed to a queue": (
+        lambda work: work.replay_failed("a/err", to="b"),
+        [(Right.READ, "a/err"), (Right.CHANGE, "a/err"), (Right.INSERT, "b")],
+    ),
+    "replay_failed as a dry run": (
+        lambda work: work.replay_failed("a/err", dry_run=True),
+        [(Right.READ, "a/err")],
+    ),
+}
+"""Each call, and the rights that it needs; an empty name: of all queues."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A service that asks a policy, its client, and the work queue behind it."""
+
+    served: WorkQueue
+    client: WorkQueue
+    policy: Path
+
+    def allow(self, rights: list[tuple[Right, str]], but: Right | None = None) -> None:
+        """Let the caller do this, and with all queues everything else `but` one right."""
+        given: list[Any] = [
+            {"actions": [right], "queues" if name else "queue_prefixes": [name]}
+            for right, name in rights
+        ]
+        if but is not None:
+            others = [right for right in Right if right not in {but, Right.ACT}]
+            given.append({"actions": others, "queue_prefixes": EVERY_QUEUE})
+        digest = sha256(TOKEN.encode()).hexdigest()
+        ann = {"name": "ann", "token_sha256": [digest], "rights": given}
+        self.policy.write_text(json.dumps({"callers": [ann]}))
+
+    def state(self) -> object:
+        """All that a call could have changed."""
+        queues = ("a", "b", "a/err")
+        return (
+            self.served.histories(),
+            self.served.limits(),
+            [self.served.finished_tasks(queue) for queue in queues],
+            [self.served.tasks(queue) for queue in queues],
+        )
+
+
+@pytest.fixture
+def guarded(place: str, services: Services, database_url: URL, tmp_path: Path) -> Iterator[Guarded]:
+    """Two queues with a finished task each, and an error queue with a failed one."""
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"callers": []}')
+    with WorkQueue(database_url) as served:
+        for queue in ("a", "b"):
+            served.keep_history(queue)
+            served.modify(served.insert(queue, id=f"of {queue}").delete())
+        served.modify(served.insert("a").change(queue="a/err", err="it broke", attempt=1))
+        address = getattr(services, place)(served, PolicyFile(policy))
+        with pytest.raises(UnauthenticatedError):
+            WorkQueue(address, token=TOKEN)
+        Guarded(served, served, policy).allow([])
+        with WorkQueue(address, token=TOKEN, claimant="ann") as client:
+            yield Guarded(served, client, policy)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_call_needs_its_rights_and_who_is_refused_writes_nothing(
+    guarded: Guarded, name: str
+) -> None:
+    call, needed = CALLS[name]
+    before = guarded.state()
+    for right, queue in needed:
+        guarded.allow([one for one in needed if one != (right, queue)], but=right)
+        with pytest.raises(PermissionDeniedError) as caught:
+            call(guarded.client)
+        assert caught.value.needs == (Need(right, Kind.QUEUE, queue, prefix=not queue),)
+        assert guarded.state() == before
+    guarded.policy.write_text('{"callers": []}')
+    with pytest.raises(UnauthenticatedError):
+        call(guarded.client)
+    assert guarded.state() == before
+    guarded.allow(needed)
+    call(guarded.client)
+
+
+def test_the_history_of_all_queues_is_deleted_by_who_may_read_and_delete_all_of_them(
+    guarded: Guarded,
+) -> None:
+    before = guarded.state()
+    guarded.allow([(Right.DELETE, "")])
+    with pytest.raises(PermissionDeniedError):
+        guarded.client.truncate_history()
+    assert guarded.state() == before
+    guarded.allow([(Right.READ, ""), (Right.DELETE, "a")])
+    with pytest.raises(PermissionDeniedError) as caught:
+        guarded.client.truncate_history()
+    assert caught.value.needs == (Need(Right.DELETE, Kind.QUEUE, "b"),)
+    assert (guarded.served.finished_tasks("a"), len(guarded.served.finished_tasks("b"))) == ([], 1)
+    guarded.allow([(Right.READ, ""), (Right.DELETE, "")])
+    assert guarded.client.truncate_history() == 1

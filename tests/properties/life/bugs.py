@@ -1,0 +1,179 @@
+"""Bugs that the model of all features must find, each with steps to the place where it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+from queue_core.links.circuits import Circuits
+from queue_core.links.dependencies import Dependencies
+from queue_core.links.keys import KeyLink
+from queue_core.links.ordering import Ordering
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import Lane
+from queue_core.running.pauses_in_force import PausesInForce
+from queue_core.storage.places import Places
+from tests.contract.harness import Order
+from tests.properties.life.cluster_life import NODES, ClusterLife, Probed, Shared, Wish
+
+Steps: TypeAlias = Callable[[ClusterLife], None]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What replaces a function of the engine, and the steps."""
+
+    of: type[Any]
+    name: str
+    instead: Any
+    steps: Steps
+
+    def planted(self) -> Any:
+        """A context in which the engine has this bug."""
+        return patch.object(self.of, self.name, self.instead)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """In place of what is forgotten."""
+
+
+def _post(life: ClusterLife, *wishes: dict[str, Any]) -> None:
+    plain: dict[str, Any] = {
+        "kind": Order,
+        "key": None,
+        "keep": "living",
+        "on_conflict": "return",
+        "order_key": None,
+        "order_failure": "hold",
+        "after": [],
+        "on_failed": "cancel",
+        "group": None,
+        "priority": "normal",
+        "delay": 0,
+    }
+    life.post(wishes=[Wish(**plain | wish) for wish in wishes], inside=None, by=NODES)
+    life.all_is_as_promised()
+
+
+def _run(life: ClusterLife, *outcomes: str) -> None:
+    life.run(node=0, outcomes=list(outcomes))
+    life.all_is_as_promised()
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def _requeued(life: ClusterLife) -> None:
+    """What follows a running entry of the same key was posted."""
+    _post(life, {"key": "x"})
+    life.claim(node=0)
+    life.all_is_as_promised()
+    _post(life, {"key": "x", "on_conflict": "requeue"})
+    _run(life)
+
+
+def _died_with_what_is_awaited(life: ClusterLife) -> None:
+    _post(life, {})
+    life.claim(node=0)
+    _post(life, {"after": [0]})
+    life.die(node=0, claims=False, wakes=False)
+
+
+def _behind_in_its_key(life: ClusterLife) -> None:
+    """The first entry of a key waits for another one, which has a date."""
+    _post(life, {"delay": 5}, {"after": [0], "order_key": "k"}, {"order_key": "k"})
+    _run(life)
+
+
+def _paused_meanwhile(life: ClusterLife) -> None:
+    """The second handler of an event is paused while the first one runs."""
+    _post(life, {"kind": Shared})
+    _run(life, "pause")
+
+
+def _paused(life: ClusterLife) -> None:
+    life.pause(what=("", ""), resumes=False)
+    life.live(seconds=1)
+    _post(life, {})
+    _run(life)
+
+
+def _paused_key(life: ClusterLife) -> None:
+    life.pause(what=("order_key", "k"), resumes=False)
+    life.live(seconds=1)
+    _post(life, {"order_key": "k"}, {})
+    _run(life)
+
+
+def _failed_twice(life: ClusterLife) -> None:
+    """One failed entry of a handler with a circuit is the probe, and another one waits."""
+    _post(life, {"kind": Probed}, {"kind": Probed})
+    _run(life, "raise", "raise")
+
+
+def _probe_removed(life: ClusterLife) -> None:
+    _failed_twice(life)
+    life.remove(place=1, inside=None)
+
+
+def _limited_on_each_node(life: ClusterLife) -> None:
+    life.limit(concurrency=None, per_node=1)
+    _post(life, {}, {}, {})
+    life.claim(node=0)
+    life.all_is_as_promised()
+
+
+def _limited(life: ClusterLife) -> None:
+    life.limit(concurrency=1, per_node=None)
+    _post(life, {}, {})
+    for node in range(NODES):
+        life.claim(node=node)
+        life.all_is_as_promised()
+
+
+# -- bugs -----------------------------------------------------------------------------------------
+
+_free: Any = Places._free
+_lane_of_entry: Any = PausesInForce.lane_of_entry
+
+
+def _free_anywhere(self: Places, limit: Any, bunches: Any, owner: str) -> int:
+    free: int = _free(self, limit._replace(per_node=None), bunches, owner)
+    return free
+
+
+def _free_here(self: Places, limit: Any, bunches: Any, owner: str) -> int:
+    free: int = _free(self, limit, [one for one in bunches if one.owner == owner], owner)
+    return free
+
+
+def _lane_of_queue(self: PausesInForce, entry: Entry) -> Lane | None:
+    return self.lane_of(entry.queue_name)
+
+
+BUGS: dict[str, Bug] = {
+    "a key does not learn that its entry has ended": Bug(KeyLink, "ended", _nothing, _requeued),
+    "nobody waits for the copy of a reaped entry": Bug(
+        Dependencies, "renewed", _nothing, _died_with_what_is_awaited
+    ),
+    "a released entry has no turn in its key": Bug(
+        Ordering, "release", _nothing, _behind_in_its_key
+    ),
+    "a pause stops no run that has begun": Bug(
+        PausesInForce, "stops", lambda _self, _run: False, _paused_meanwhile
+    ),
+    "a pause of the queue is not obeyed": Bug(PausesInForce, "lane_of_entry", _nothing, _paused),
+    "a pause of an order key is not obeyed": Bug(
+        PausesInForce, "lane_of_entry", _lane_of_queue, _paused_key
+    ),
+    "a circuit whose probe was removed gets no other": Bug(
+        Circuits, "choose_others", _nothing, _probe_removed
+    ),
+    "a circuit stays open": Bug(Circuits, "_close", _nothing, _failed_twice),
+    "a limit of each node is not counted": Bug(
+        Places, "_free", _free_anywhere, _limited_on_each_node
+    ),
+    "a node counts its own claims alone": Bug(Places, "_free", _free_here, _limited),
+}

@@ -1,0 +1,48 @@
+"""The limit of a queue."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from queue_core.errors import InvalidRequestError
+from queue_core.model.names import name_fault
+from queue_core.runtime.user import LONGEST_BY, somebody
+from work_queue.checks.arguments import LARGEST_INT, not_allowed, queue
+from work_queue.requests import LimitSetting
+
+SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
+
+
+def limit_setting(
+    of_queue: object, concurrency: object, rate: object, *, per: object, burst: object, by: object
+) -> LimitSetting:
+    """A limit that says something."""
+    limited = queue(of_queue)
+    if concurrency is None and rate is None:
+        raise InvalidRequestError(
+            f"the limit of {limited!r} needs concurrency=… or rate=…. Nothing was written. To end "
+            "a limit, call unlimit().",
+            key="concurrency",
+        )
+    if not (isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER):
+        raise not_allowed("per", per, "a timedelta from a millisecond to 366 days")
+    return LimitSetting(
+        limited,
+        None if concurrency is None else _count(concurrency, "concurrency"),
+        None if rate is None else _count(rate, "rate"),
+        per,
+        _count(burst, "burst"),
+        somebody() if by is None else _name(by),
+    )
+
+
+def _count(value: object, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_INT:
+        raise not_allowed(key, value, f"an integer from 1 to {LARGEST_INT}")
+    return value
+
+
+def _name(value: object) -> str:
+    if fault := name_fault(value, LONGEST_BY):
+        raise not_allowed("by", value, fault)
+    return str(value)
