@@ -261,6 +261,21 @@ def test_a_transaction_that_posts_more_than_a_node_may_hold_is_delivered_whole(
     assert len(processed(peer)) == 40
 
 
+def test_a_commit_that_is_held_already_is_not_looked_for(cluster: Cluster, engine: Engine) -> None:
+    """The sweep may find it between the COMMIT and its announcement."""
+    peer = cluster.join("a")
+    with engine.begin() as connection:
+        record_id = peer.bus.post(Order(1), connection=connection)
+    peer.claim()
+    assert record_id in peer.lifecycle.ledger
+    looked_for = peer.lifecycle.claim_loop.announced
+
+    looked_for.add([record_id])
+    peer.claim()
+
+    assert looked_for.next_look() is None
+
+
 def test_commits_are_looked_up_in_batches_that_every_database_takes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

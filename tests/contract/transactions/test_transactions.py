@@ -16,8 +16,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
+from queue_core.claiming.commit_looks import LOOKS
 from queue_core.model.entry import Entry
-from queue_core.posting.announced_commits import LOOKS
 from queue_core.storage.store import Store
 from sql.capabilities import Capabilities
 from tests.contract.conftest import MakeBus, Orders
@@ -269,6 +269,9 @@ def test_the_commit_of_a_session_is_looked_for_once(
         return owned(store, ids, owner)
 
     monkeypatch.setattr(Store, "owned", counted)
+    sweep = lifecycle_of(bus).claim_loop.sweep
+    # The first sweep takes what was committed and is not announced yet.
+    eventually(lambda: sweep.next_turn > 0, "the first sweep is over")
     posted = []
     for number in range(1, 11):
         with Session(engine) as session:
