@@ -43,7 +43,7 @@ class LinkedPosts:
         if step.link is Link.GROUP and keys:
             callback = CALLBACK + keys[0]
             self._simulation.behaviours[callback] = Behaviour()
-            self._simulation.posting(process, [callback], sticky=False, known=False)
+            self._simulation.record.posting(process, [callback], sticky=False, known=False)
             self._members[callback] = keys
             event = process.order(callback)
             group = face.open_group(
@@ -64,13 +64,13 @@ class LinkedPosts:
         for key, record_id in zip(keys, ids, strict=True):
             if step.link is Link.KEY:
                 if not record_id.created:
-                    self._simulation.not_added(key)
+                    self._simulation.record.not_added(key)
                     continue
-                self._simulation.settle(key, committed=committed)
+                self._simulation.record.settle(key, committed=committed)
             if committed:
                 self._last[step.face] = key, int(record_id)
         if step.link is Link.GROUP and keys:
-            self._simulation.settle(CALLBACK + keys[0], committed=committed)
+            self._simulation.record.settle(CALLBACK + keys[0], committed=committed)
 
     # -- what is promised -------------------------------------------------------------------------
 
@@ -91,7 +91,9 @@ class LinkedPosts:
     def began(self, key: int, context: EntryContext) -> None:
         """Look whether it is the turn of an entry whose handler begins."""
         table = "bus_events" if context.queue_name == "bus" else "notifications"
-        if key in self._awaited and not self._simulation.has_ended(table, self._awaited[key]):
+        if key in self._awaited and not self._simulation.record.has_ended(
+            table, self._awaited[key]
+        ):
             self._violated(
                 Invariant.IN_TURN, [], f"{key} runs before {self._awaited[key]}, which it awaits"
             )
@@ -118,6 +120,6 @@ class LinkedPosts:
 
     def _violated(self, invariant: Invariant, rows: Sequence[Any], explanation: str) -> None:
         ids = tuple(row["record_id"] for row in rows)
-        self._simulation.found(
+        self._simulation.record.found(
             Violation(invariant=invariant, record_ids=ids, explanation=explanation)
         )

@@ -411,7 +411,7 @@ class Process:
 
         def insert(keys: tuple[int, ...], connection: Any) -> None:
             at = None if not step.delay else self.clock.now() + timedelta(seconds=step.delay)
-            self.simulation.posting(
+            self.simulation.record.posting(
                 self,
                 keys,
                 sticky=lifecycle.running

@@ -19,7 +19,8 @@ from tests.simulation.database import Databases
 from tests.simulation.generator import Generator, settings_of
 from tests.simulation.planted import planted
 from tests.simulation.process import Settings
-from tests.simulation.simulation import Result, simulate, simulating
+from tests.simulation.record import Result
+from tests.simulation.simulation import simulate, simulating
 from tests.simulation.steps import Step
 
 

@@ -10,9 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import count
-from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -31,22 +29,11 @@ import sql.sqlite.patience
 from queue_core.running.subscriber import EntryContext
 from sql.statements import nodes as node_rows
 from sql.tables import entry_tables
-from tests.checker import (
-    ENDS,
-    Evidence,
-    Invariant,
-    LeaseEnded,
-    Limits,
-    Posted,
-    Ran,
-    Standing,
-    Violation,
-    duplicate_runs,
-    judge,
-)
-from tests.simulation.database import TABLES, Databases, watching
+from tests.checker import Invariant, Violation
+from tests.simulation.database import Databases, watching
 from tests.simulation.linked_posts import LinkedPosts
 from tests.simulation.process import Process, Settings
+from tests.simulation.record import Record, Result, Run
 from tests.simulation.steps import (
     Behaviour,
     Change,
@@ -78,29 +65,6 @@ FROM_MEMORY = 5
 """In place of the engine's own number, so that some entries wait by id."""
 
 
-@dataclass
-class _Post:
-    node: str
-    at: float
-    sticky: bool
-    committed: bool | None = False
-
-
-@dataclass
-class _Run:
-    key: int
-    record_id: int
-    node: str
-    incarnation: int
-    started: float
-    error_count: int
-    claim_count: int
-    opened: str
-    """The date that its outcome will bear."""
-    ended: float | None = None
-    failed: bool = False
-
-
 @dataclass(frozen=True)
 class _Seen:
     """A node's row, and since when it has been as it is."""
@@ -113,42 +77,23 @@ class _Seen:
     since: float
 
 
-@dataclass(frozen=True)
-class Result:
-    """What came of a simulation."""
-
-    violations: list[Violation]
-    trace: list[str]
-    duplicate_runs: int
-    entries: int
-    runs: int
-
-
 class Simulation:
-    """See the module. `Watcher` of the databases' hooks; keeps the evidence."""
+    """See the module. `Watcher` of the databases' hooks."""
 
     def __init__(self, databases: Databases, settings: Settings) -> None:
         self.databases = databases
         self.settings = settings
         self.scheduler = Scheduler()
+        self.record = Record(databases, settings, self.scheduler)
         self.processes: dict[str, Process] = {}
         self.behaviours: dict[int, Behaviour] = {}
         self.down = False
         self.trace: list[str] = []
-        self._leaving = dict[str, float]()
-        self._left = list[tuple[str, float, float]]()
-        """What a node gives back when it leaves is for others before its lease ends."""
         self._jumped_seconds = 0.0
         self._went_away = 0.0
         self._came_back = defaultdict[str, float](float)
         """When the last outage was over that a node's watchers had to notice."""
-        self._posted: dict[int, _Post] = {}
-        self._runs: list[_Run] = []
-        self._ended: list[LeaseEnded] = []
         self._seen: dict[str, _Seen] = {}
-        self._ledger: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-        self._most: dict[str, int] = {}
-        self._found: list[Violation] = []
         self.concurrency: int | None = None
         """The limit of the bus."""
         self.links = LinkedPosts(self)
@@ -182,15 +127,13 @@ class Simulation:
             case Go():
                 self._go(process.task(step.task), step)
             case Leave():
-                self._leaving.setdefault(process.node_name, self.scheduler.time)
+                self.record.leaves(process.node_name)
                 if "start" not in process.tasks:  # `stop` does nothing while another thread starts
                     self._go(process.begin("leave", process.leave), step)
             case Change():
                 self._go(process.begin(step.what, functools.partial(process.change, step)), step)
             case Post():
-                if step.face not in process.lifecycles or any(
-                    key in self._posted for key in step.keys
-                ):
+                if step.face not in process.lifecycles or self.record.knows(step.keys):
                     return
                 self.behaviours |= dict.fromkeys(step.keys, step.behaviour)
                 name = f"post {step.keys[0]}"
@@ -260,14 +203,13 @@ class Simulation:
                     self.scheduler.kill(task)
                 process.tasks.clear()
                 if process.last_node is not None:
-                    self._end_lease(process.node_name, process.last_node.epoch)
+                    self.record.lease_ended(process.node_name, process.last_node.epoch)
                 self.tell(f"  {process.label} is dead")
 
     def _measure(self) -> None:
         for process in self.processes.values():
             for face, lifecycle in process.lifecycles.items():
-                name = f"{process.label}.{face}"
-                self._most[name] = max(self._most.get(name, 0), len(lifecycle.ledger))
+                self.record.holds(f"{process.label}.{face}", len(lifecycle.ledger))
 
     # -- rest -------------------------------------------------------------------------------------
 
@@ -352,7 +294,7 @@ class Simulation:
     def unexpected(self, where: str, error: BaseException) -> None:
         """A turn raised what no turn may raise."""
         self.tell(f"  {where}: {type(error).__name__}: {error}")
-        self._found.append(
+        self.record.found(
             Violation(
                 invariant=Invariant.NEVER_SILENT,
                 record_ids=(),
@@ -360,60 +302,19 @@ class Simulation:
             )
         )
 
-    def posting(
-        self, process: Process, keys: Iterable[int], *, sticky: bool, known: bool = True
-    ) -> None:
-        """Entries of these keys are about to be posted.
-
-        `known`: a commit tells that they are there.
-        """
-        for key in keys:
-            committed = False if known else None
-            self._posted[key] = _Post(process.node_name, self.scheduler.time, sticky, committed)
-
-    def settle(self, key: int, *, committed: bool) -> None:
-        """Note whether an entry of this key has been posted."""
-        self._posted[key].committed = committed
-
-    def not_added(self, key: int) -> None:
-        """Note that another entry has had its idempotency key."""
-        del self._posted[key]
-
-    def found(self, violation: Violation) -> None:
-        """Note what contradicts an invariant."""
-        self._found.append(violation)
-
-    def has_ended(self, table: str, key: int) -> bool:
-        """Whether an entry of this key has ever ended."""
-        return any(
-            row["search_key1"] == key and row["processing_state"] in ENDS
-            for row in self._history(table)
-        )
-
-    def began(self, process: Process, key: int, context: EntryContext) -> _Run:
+    def began(self, process: Process, key: int, context: EntryContext) -> Run:
         """A handler has begun."""
-        epoch = process.last_node.epoch if process.last_node is not None else 0
-        claim_count, opened = process.handling()
         self.links.began(key, context)
-        self.tell(f"  {process.label} handles {key} (entry {context.record_id}, lease {epoch})")
-        run = _Run(
-            key,
-            _apart(context.record_id, context.queue_name != "bus"),
-            process.node_name,
-            epoch,
-            self.scheduler.time,
-            context.error_count,
-            claim_count,
-            _text(opened),
+        run = self.record.began(process, key, context)
+        self.tell(
+            f"  {process.label} handles {key} (entry {context.record_id}, lease {run.incarnation})"
         )
-        self._runs.append(run)
         return run
 
     def committed(self, task: Task, *, inserted: bool, nodes: bool) -> None:
         """See `Watcher`."""
         if inserted and task.keys:
-            for key in task.keys:
-                self._posted[key].committed = True
+            self.record.committed(task.keys)
             self.tell(f"  committed: {', '.join(map(str, task.keys))}")
         if nodes:
             self._look_at_nodes()
@@ -426,7 +327,7 @@ class Simulation:
             "SELECT record_id FROM bus_events WHERE processing_state = 'IN_PROCESSING'"
         )
         if len(claimed) > limit:
-            self._found.append(
+            self.record.found(
                 Violation(
                     invariant=Invariant.BOUNDED,
                     record_ids=tuple(row["record_id"] for row in claimed),
@@ -436,9 +337,7 @@ class Simulation:
 
     def keep_history(self, rows: list[Mapping[str, Any]]) -> None:
         """See `Watcher`."""
-        self._ledger |= {
-            (row["table"], row["record_id"], row["finished_date"]): row for row in rows
-        }
+        self.record.keep_history(rows)
 
     def _look_at_nodes(self) -> None:
         """Judge a change of the table of nodes.
@@ -472,7 +371,7 @@ class Simulation:
                     and not gone
                     and silent < self.settings.lease_of(name)
                 ):
-                    self._found.append(
+                    self.record.found(
                         Violation(
                             invariant=Invariant.ONE_RUNNER,
                             record_ids=(),
@@ -480,119 +379,11 @@ class Simulation:
                             f"for {silent:.3f} s at most",
                         )
                     )
-                self._end_lease(name, before.epoch)
-
-    def _end_lease(self, name: str, epoch: int) -> None:
-        self._ended.append(LeaseEnded(node=name, incarnation=epoch, at=self.scheduler.time))
-        if name in self._leaving:
-            self._left.append((name, self._leaving.pop(name), self.scheduler.time))
+                self.record.lease_ended(name, before.epoch)
 
     def result(self) -> Result:
         """Judge what was recorded."""
-        evidence = self._evidence()
-        violations = [*self._found, *judge(evidence), *self._effects(evidence), *self._late()]
-        return Result(
-            violations,
-            self.trace,
-            duplicate_runs(evidence),
-            len(evidence.posted),
-            len(evidence.ran),
-        )
-
-    def _evidence(self) -> Evidence:
-        main, history = list[Standing](), list[Standing]()
-        for number, table in enumerate(TABLES):
-            main += [
-                _standing(row, number) for row in self.databases.rows(f"SELECT * FROM {table}")
-            ]
-            history += [_standing(row, number) for row in self._history(table)]
-        return Evidence(
-            posted=[
-                Posted(
-                    key=key,
-                    node=post.node,
-                    at=post.at,
-                    sticky=post.sticky,
-                    committed=post.committed,
-                )
-                for key, post in self._posted.items()
-            ],
-            ran=[
-                Ran(
-                    key=run.key,
-                    record_id=run.record_id,
-                    claim_count=run.claim_count,
-                    node=run.node,
-                    incarnation=run.incarnation,
-                    started=run.started,
-                    ended=run.ended,
-                    failed=run.failed,
-                    error_count=run.error_count,
-                    alone_until=run.started + (self.settings.max_run_seconds or inf),
-                )
-                for run in self._runs
-            ],
-            main=main,
-            history=history,
-            leases_ended=self._ended,
-            stops=[*self._left, *((name, since, inf) for name, since in self._leaving.items())],
-            most_in_flight=self._most,
-            limits=Limits(
-                max_failure_retries=self.settings.max_failure_retries,
-                subscribers=self.settings.subscribers,
-                max_redispatches=self.settings.max_redispatches,
-                # Claims fill the pool beside; of callers' transactions several may be under way at
-                # once.
-                in_flight=self.settings.queue_capacity
-                + self.settings.handler_threads
-                + queue_core.claiming.budget.BATCHES * self.settings.max_entries_claimed,
-            ),
-        )
-
-    def _history(self, table: str) -> Iterable[Mapping[str, Any]]:
-        """All that ever stood in a history table."""
-        rows = {key: row for key, row in self._ledger.items() if key[0] == table}
-        for row in self.databases.rows(f"SELECT * FROM {table}_history"):
-            rows[table, row["record_id"], row["finished_date"]] = row
-        return rows.values()
-
-    def _late(self) -> Iterator[Violation]:
-        """A late finish changes nothing.
-
-        The record comes from a run of the last claim.
-        """
-        claims = {(run.record_id, run.opened): run.claim_count for run in self._runs}
-        for number, table in enumerate(TABLES):
-            for row in self._history(table):
-                record_id = _apart(row["record_id"], number)
-                claim_count = claims.get(
-                    (record_id, _text(row["started_date"])), row["claim_count"]
-                )
-                if claim_count != row["claim_count"]:
-                    yield Violation(
-                        invariant=Invariant.RECORDED_ONCE,
-                        record_ids=(record_id,),
-                        explanation=f"the outcome of claim {claim_count} of key {row['search_key1']} was recorded when claim "
-                        f"{row['claim_count']} ran it",
-                    )
-
-    def _effects(self, evidence: Evidence) -> Iterator[Violation]:
-        """An exactly-once handler's writes stand once for a processed entry, and never twice."""
-        if not self.settings.exactly_once:
-            return
-        counts: dict[int, int] = {}
-        for effect in self.databases.rows("SELECT number FROM simulated_effects"):
-            counts[effect["number"]] = counts.get(effect["number"], 0) + 1
-        chains = [row for row in evidence.history if row.state in {"PROCESSED", "FAILED"}]
-        for row in chains:
-            ends = sum(other.key == row.key for other in chains)
-            found = counts.get(row.key, 0)
-            if found > ends or (row.state == "PROCESSED" and not found):
-                yield Violation(
-                    invariant=Invariant.RECORDED_ONCE,
-                    record_ids=(row.record_id,),
-                    explanation=f"the exactly-once handler's writes for key {row.key} stand {found} times",
-                )
+        return self.record.result(self.trace)
 
     # -- the world of the engine ------------------------------------------------------------------
 
@@ -613,20 +404,6 @@ class Simulation:
         for process in self.processes.values():
             process.alive = False
         self._bury()
-
-
-def _apart(record_id: int, table: int) -> int:
-    """Ids are a table's own; the checker's are the system's."""
-    return record_id + table * 1_000_000_000
-
-
-def _standing(row: Mapping[str, Any], table: int) -> Standing:
-    names = ("record_id", "origin_id", "replay_of")
-    return Standing.of({**row, **{name: row[name] and _apart(row[name], table) for name in names}})
-
-
-def _text(date: Any) -> str:
-    return date.isoformat(" ", "microseconds")[:26] if isinstance(date, datetime) else str(date)
 
 
 _tables = functools.cache(entry_tables)
