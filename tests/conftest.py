@@ -57,6 +57,8 @@ class _Sharing(LoadScopeScheduling):  # type: ignore[misc]
             return "a session of Spark"
         if module == "test_wheel.py":
             return "an environment with the wheel"
+        if module == "test_site.py":
+            return "the built site"
         for start, server in _SERVERS.items():
             of_name = re.search(rf"[\[-]({'|'.join(URL_VARIABLES)})[\]-]", name)
             if path.startswith(start) and of_name:

@@ -75,10 +75,12 @@ class PausedLanes:
         more = bring_back(self._holdings, sorted(ended))
         if self._newest.is_newest(read):
             self._at = 0.0 if more else now + LOOK_SECONDS
-        # Once more after the last: other nodes bring back entries to this one, too.
-        if ended or self._found:
+        # Once more after the last: other nodes bring back entries to this one, too. Noted first: an
+        # end that another thread hears of from here on is for the next turn.
+        again = bool(ended)
+        found, self._found = self._found, again
+        if again or found:
             self._claimer.wake()
-        self._found = bool(ended)
 
     def _learn(self, pauses: list[Pause]) -> None:
         before = self.pauses.known

@@ -1,9 +1,9 @@
 """A node as a process of its own, and the handle by which a test drives, freezes and kills it.
 
-As a program: `python -m tests.acceptance.node_process URL NAME` runs a bus; it reads commands from
-standard input (`post N …`, `fill COUNT`, `go`, `stop`) and says what happens, one line each
-(`ready`, `posted N`, `filled COUNT`, `run N`, `done N`, `error …`). Orders below zero run until
-`go`. `keyed N …` posts with limit keys, of which every third order has the same.
+As a program: `python -m tests.acceptance.node_process URL NAME [LEASE]` runs a bus; it reads
+commands from standard input (`post N …`, `fill COUNT`, `go`, `stop`) and says what happens, one
+line each (`ready`, `posted N`, `filled COUNT`, `run N`, `done N`, `error …`). Orders below zero run
+until `go`. `keyed N …` posts with limit keys, of which every third order has the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,6 @@ from stickybus import (
 
 LEASE_SECONDS: Final = 2.0
 SETTINGS: Final[dict[str, Any]] = {
-    "node": NodeConfig(
-        lease_seconds=LEASE_SECONDS,
-        beat_interval_seconds=LEASE_SECONDS / 8,
-        reap_period_seconds=0.5,
-    ),
     "poll_interval_seconds": 0.5,
     "handler_threads": 4,
     "retry": ImmediateRetries(3),
@@ -53,9 +48,14 @@ class Order:
     number: int
 
 
-def bus_on(url: URL | str, name: str) -> PersistentBus:
-    """A bus with a short lease."""
-    return PersistentBus(url, BusConfig(node_name=name, **SETTINGS))
+def bus_on(url: URL | str, name: str, lease_seconds: float = LEASE_SECONDS) -> PersistentBus:
+    """A bus with a short lease, in which a node beats eight times."""
+    node = NodeConfig(
+        lease_seconds=lease_seconds,
+        beat_interval_seconds=lease_seconds / 8,
+        reap_period_seconds=0.5,
+    )
+    return PersistentBus(url, BusConfig(node_name=name, node=node, **SETTINGS))
 
 
 def key_of(number: int) -> str:
@@ -71,10 +71,11 @@ def keyed(number: int) -> Posting:
 class NodeProcess:
     """A running node, of the checkout in `root`."""
 
-    def __init__(self, url: URL, name: str, root: Path = _ROOT) -> None:
+    def __init__(self, url: URL, name: str, root: Path = _ROOT, *options: str) -> None:
         self.name = name
+        address = url.render_as_string(hide_password=False)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, url.render_as_string(hide_password=False), name],
+            [sys.executable, "-m", __spec__.name, address, name, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -144,9 +145,11 @@ class NodeProcess:
 
 
 @contextmanager
-def node_process(url: URL, name: str, root: Path = _ROOT) -> Iterator[NodeProcess]:
+def node_process(
+    url: URL, name: str, root: Path = _ROOT, *, lease_seconds: float | None = None
+) -> Iterator[NodeProcess]:
     """A node that has started, of the checkout in `root`."""
-    node = NodeProcess(url, name, root)
+    node = NodeProcess(url, name, root, *([] if lease_seconds is None else [str(lease_seconds)]))
     try:
         node.wait("ready")
         yield node
@@ -154,7 +157,7 @@ def node_process(url: URL, name: str, root: Path = _ROOT) -> Iterator[NodeProces
         node.close()
 
 
-def main(url: str, name: str) -> None:
+def main(url: str, name: str, lease_seconds: str = str(LEASE_SECONDS)) -> None:
     """Run the node until `stop`, or the end of standard input."""
     released = threading.Event()
     lock = threading.Lock()
@@ -164,7 +167,7 @@ def main(url: str, name: str) -> None:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
 
-    bus = bus_on(url, name)
+    bus = bus_on(url, name, float(lease_seconds))
 
     @bus.subscribe(Order)
     def handle(order: Order) -> None:

@@ -176,7 +176,7 @@ def test_a_forked_child_that_leaves_its_parents_block_takes_nothing_from_the_par
 
 
 _OWN_BUS = """
-parent = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=0.9)))
+parent = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=5.0)))
 stop = threading.Event()
 
 def post_all_the_time():
@@ -189,7 +189,7 @@ posting = threading.Thread(target=post_all_the_time)
 def child():
     from stickybus import NodeNameTakenError
     try:
-        same = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=0.9)))
+        same = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=5.0)))
     except ForkedError as error:
         tell(forked=str(error), started=error.started_pid == os.getppid())
         return
@@ -253,7 +253,7 @@ def test_a_child_forked_when_all_is_closed_starts_as_any_process(database_url: U
 
 
 _HOLDER = """
-bus = PersistentBus(url, BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=0.9)))
+bus = PersistentBus(url, BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=5.0)))
 bus.start()
 tell(pid=os.getpid())
 sys.stdin.read()
@@ -264,7 +264,7 @@ bus.close()
 def test_a_node_name_that_another_process_holds_is_refused_and_free_when_it_has_stopped(
     database_url: URL,
 ) -> None:
-    config = BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=0.9))
+    config = BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=5.0))
     bus = PersistentBus(database_url, config)
     recorder = Recorder()
     bus.subscribe(Order, recorder)

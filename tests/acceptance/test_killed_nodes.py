@@ -28,8 +28,8 @@ from tests.acceptance.node_process import (
 )
 from tests.contract.harness import engine_of, eventually
 
-SLACK_SECONDS = 5.0
-"""For a machine that does much else."""
+SLACK_SECONDS = 15.0
+"""For a machine that does much else: a process alone takes it seconds to start."""
 
 
 @pytest.fixture
@@ -83,7 +83,9 @@ def all_ended(observer: PersistentBus, count: int) -> dict[str, list[str]]:
         return [entry for entry in observer.history() if entry.processing_state is not State.REAPED]
 
     eventually(
-        lambda: len(terminal()) >= count and not observer.find(), f"{count} orders have ended"
+        lambda: len(terminal()) >= count and not observer.find(),
+        f"{count} orders have ended",
+        seconds=60,
     )
     assert len(terminal()) == count
     return by_number(observer.history())
@@ -113,14 +115,15 @@ def test_the_entries_of_a_killed_node_run_elsewhere_within_its_lease_and_a_reape
             order(5): ["PROCESSED"],
             order(6): ["PROCESSED"],
         }
-        assert state_of(observer, "killed") == nodes.DEAD
+        # On a slow machine it may have lost its lease before it died, and have registered anew.
+        eventually(lambda: state_of(observer, "killed") == nodes.DEAD, "it is dead")
 
 
 def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
     database_url: URL, observer: PersistentBus
 ) -> None:
     """Suspects run one at a time: a backlog of them would take hours."""
-    count, threads = 10_000, SETTINGS["handler_threads"]
+    count, threads = 3_000, SETTINGS["handler_threads"]
     long = [-number for number in range(1, threads + 1)]
     main, past = (
         engine_of(observer).store.statements.main,
@@ -141,7 +144,7 @@ def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
         killed.wait(f"filled {count}")
         killed.kill()
 
-        eventually(lambda: number_of(main) == 0, "all has ended")
+        eventually(lambda: number_of(main) == 0, "all has ended", seconds=60)
 
         assert number_of(past, past.c.processing_state == State.PROCESSED.value) == count + threads
         assert (
@@ -248,7 +251,11 @@ def test_no_more_of_a_key_has_places_than_its_limit_says_while_nodes_are_killed(
 def test_a_freeze_shorter_than_the_lease_costs_nothing(
     database_url: URL, observer: PersistentBus
 ) -> None:
-    with node_process(database_url, "briefly") as briefly, node_process(database_url, "other"):
+    # Long: three beats of the other one may take a slow machine seconds.
+    with (
+        node_process(database_url, "briefly", lease_seconds=8.0) as briefly,
+        node_process(database_url, "other", lease_seconds=8.0),
+    ):
         briefly.tell("post -1 1 2")
         briefly.wait("run -1", "done 1", "done 2")
         eventually(lambda: len(observer.history()) == 2, "the two short ones have ended")

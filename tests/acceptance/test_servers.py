@@ -51,7 +51,7 @@ def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> No
         os.killpg(owner.pid, end)
     else:
         owner.send_signal(end)
-    owner.wait(30)
+    owner.wait(90)  # three servers stop
     owner.stdin.close()
     # The last to hold the pipe are the command and the guard: its end says that both have finished.
     assert owner.stdout.read() == b""

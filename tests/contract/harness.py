@@ -42,12 +42,14 @@ BOUND_SECONDS = 20.0
 _PACE_SECONDS = 0.005
 
 
-def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
+def eventually(
+    condition: Callable[[], T], what: str = "the condition", *, seconds: float = BOUND_SECONDS
+) -> T:
     """Call `condition` until it answers with something true, and return that.
 
-    AssertionError after the bound.
+    AssertionError after so many `seconds`.
     """
-    deadline, pace = time.monotonic() + BOUND_SECONDS, threading.Event()
+    deadline, pace = time.monotonic() + seconds, threading.Event()
     while not (found := condition()):
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
         pace.wait(_PACE_SECONDS)

@@ -99,7 +99,7 @@ def test_a_pool_of_sessions_works_and_gets_them_back_as_they_were(
         before = sessions(url, 1)[0]
         recorder = Recorder()
         bus = PersistentBus(
-            url, BusConfig(handler_threads=2, node=NodeConfig(statement_timeout_seconds=5.0))
+            url, BusConfig(handler_threads=2, node=NodeConfig(statement_timeout_seconds=55.0))
         )
         bus.subscribe(Order, recorder)
         with bus:

@@ -614,7 +614,7 @@ def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_loc
     make_bus: MakeBus, engine: Engine
 ) -> None:
     """Although the server takes the table for an empty one."""
-    bus = make_bus(statement_timeout_seconds=5.0)
+    bus = make_bus(statement_timeout_seconds=15.0)
     statements, connecting = engine_of(bus).store.statements, database_of(bus).engine
     analyse(connecting)
     ids = [bus.post({"number": number}, event_name="Ping") for number in range(20)]

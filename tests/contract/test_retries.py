@@ -309,7 +309,7 @@ def test_of_two_retries_at_once_one_wins_and_tells_its_own_id(bus: PersistentBus
     start, told = Barrier(4), list[object]()
 
     def retry() -> None:
-        start.wait(10)
+        start.wait(60)
         try:
             told.append(bus.retry(failed))
         except EntryNotChangeableError as error:
@@ -319,7 +319,7 @@ def test_of_two_retries_at_once_one_wins_and_tells_its_own_id(bus: PersistentBus
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert [entry.record_id for entry in bus.find()] == [
         one for one in told if isinstance(one, int)
     ]

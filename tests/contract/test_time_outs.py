@@ -24,7 +24,7 @@ from tests import requirements as needs
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import Order, Recorder, ended, eventually, node_of, states
 
-STATEMENT_SECONDS = 1.0
+STATEMENT_SECONDS = 2.0
 ANSWER = STATEMENT_SECONDS + ANSWER_SECONDS
 CONNECT = 2.0
 """The shortest that psycopg knows."""

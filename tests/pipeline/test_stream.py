@@ -230,15 +230,19 @@ def test_spark_reads_on_where_it_stopped(
     assert query.available_now() == []
 
 
+@pytest.mark.timeout(280)
 def test_spark_reads_rows_as_they_come(
     spark: SparkSession, database_url: URL, tmp_path: Path
 ) -> None:
     query = SparkQuery(spark, database_url, tmp_path, lag_seconds=0)
     with query.running():
         write_rows(database_url, [ended(1), ended(2)])
-        eventually(lambda: len(query.ids) == 2, "the first rows are handed over")
+        # Spark starts first, which takes a while where the machine is busy.
+        eventually(lambda: len(query.ids) == 2, "the first rows are handed over", seconds=100)
         write_rows(database_url, [ended(3, finished_date=datetime.now(UTC))])
-        eventually(lambda: sorted(query.ids) == [1, 2, 3], "the last row is handed over")
+        eventually(
+            lambda: sorted(query.ids) == [1, 2, 3], "the last row is handed over", seconds=100
+        )
 
 
 class SparkQuery:

@@ -367,7 +367,7 @@ def test_first_events_of_a_type_from_several_threads_are_all_checked() -> None:
     refused = list[Exception]()
 
     def post() -> None:
-        start.wait(10)
+        start.wait(60)
         for _ in range(200):
             try:
                 sent(Private(hidden=1), codecs, types)
@@ -379,5 +379,5 @@ def test_first_events_of_a_type_from_several_threads_are_all_checked() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(refused) == 800

@@ -407,7 +407,7 @@ def test_types_are_registered_from_several_threads() -> None:
     start = Barrier(4)
 
     def register(make: Callable[[int], object]) -> None:
-        start.wait(10)
+        start.wait(60)
         for event_type in classes:
             types.name_of(event_type(make(1)))
 
@@ -415,5 +415,5 @@ def test_types_are_registered_from_several_threads() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert types.names() == {event_type.__name__ for event_type in classes}

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 
 from devtools.proxy import Proxy
 
-SECONDS = 10.0
+SECONDS = 20.0
 ROUNDS = 300
 """A connection meets the moment between its arrival and its first step in some of them."""
 

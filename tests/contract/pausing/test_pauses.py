@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -247,6 +248,28 @@ def test_a_look_that_began_before_a_pause_does_not_undo_it(cluster: Cluster) -> 
     peer.bus.post(Order(1))
     peer.lifecycle.pool.run_submitted()
     assert peer.handler.calls == 0
+
+
+def test_an_end_that_is_heard_of_during_a_look_lets_the_next_look_wake_the_claims(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have brought all back, so that no look of this node finds an entry."""
+    peer, elsewhere, woken = cluster.join("a"), cluster.peer("b").bus, list[float]()
+    peer.bus.pause(handler="mails")
+    peer.bus.pause()
+    peer.run()
+    elsewhere.resume(handler="mails")
+
+    def wake(since: float = math.inf) -> None:
+        woken.append(since)
+        if len(woken) == 1:
+            peer.bus.resume()
+
+    monkeypatch.setattr(peer.lifecycle.claimer, "wake", wake)
+    for _ in range(2):
+        peer.lifecycle.claim_loop.paused.turn(math.inf)
+
+    assert len(woken) == 2
 
 
 def test_what_a_node_runs_itself_comes_back_to_it_whoever_looks_first(cluster: Cluster) -> None:

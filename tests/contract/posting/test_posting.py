@@ -170,7 +170,7 @@ def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: Persisten
     ):
         other.execute("BEGIN IMMEDIATE")
         posting = threads.submit(bus.post, Order(1))
-        assert refused.wait(10)
+        assert refused.wait(BOUND_SECONDS)
         other.execute("ROLLBACK")
         record_id = posting.result(BOUND_SECONDS)
     assert [entry.record_id for entry in bus.find()] == [record_id]

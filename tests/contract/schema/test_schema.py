@@ -111,7 +111,7 @@ def test_many_that_create_at_once_take_turns(empty: Engine) -> None:
     together = threading.Barrier(4)
 
     def create(_number: int) -> Fit:
-        together.wait(20)
+        together.wait(60)
         return create_schema(empty.url).fit
 
     with ThreadPoolExecutor(4) as pool:

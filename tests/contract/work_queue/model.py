@@ -59,6 +59,8 @@ def run(machine: type[Machine], examples: int, *phases: Phase) -> None:
         settings=settings(
             max_examples=examples,
             phases=phases,
+            # A random example would fail in someone else's change, or miss a planted bug there.
+            derandomize=True,
             database=None,
             stateful_step_count=25,
             deadline=None,

@@ -35,7 +35,7 @@ from work_queue.work_queue import WorkQueue
 
 ABSENT = "ffffffff-ffff-7fff-bfff-ffffffffffff"
 """An id past the last row's."""
-HELD_SECONDS = 5.0
+HELD_SECONDS = 20.0
 
 ACTIONS: dict[str, Callable[[TaskRef, DocRef], Any]] = {
     "insert": lambda _task, _doc: Insert(queue="a"),

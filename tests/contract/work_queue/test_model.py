@@ -105,6 +105,16 @@ class WorkMachine(Machine):
             self.work.limit(queue, concurrency=concurrency)
             self.limits[queue] = concurrency
 
+    @precondition(lambda self: self._held())
+    @rule(data=st.data(), claimant=st.sampled_from(CLAIMANTS))
+    def limit_what_is_held(self, data: st.DataObject, claimant: str) -> None:
+        """A limit that comes after a claim: drawn at random, few do while it is held."""
+        queue = self.known[data.draw(st.sampled_from(self._held()))].queue
+        self.limit(queue=queue, concurrency=1)
+        if len(self.known) < len(IDS):
+            self.insert(queue=queue, delay=0.0)
+        self.claim(queue=queue, claimant=claimant, lease=1.0, limit=1)
+
     actions = st.lists(
         st.builds(
             Drawn,

@@ -217,7 +217,8 @@ def test_scenario_88_the_claim_of_a_killed_client_ends(work: WorkQueue, database
     process.communicate()
     eventually(lambda: not waiting(work))
     task = work.insert("a")
-    assert work.tasks(ids=[task.id])[0].claims == 0
+    # A look that was under way may have taken it, and gives it back.
+    eventually(lambda: work.tasks(ids=[task.id])[0].claims == 0, "it is nobody's")
 
 
 # -- who calls ------------------------------------------------------------------------------------

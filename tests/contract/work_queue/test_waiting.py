@@ -232,8 +232,8 @@ def test_scenario_88_a_cancelled_claim_leaves_its_task_to_others(work: WorkQueue
         await work.insert_async("a")
 
     asyncio.run(run())
-    [task] = work.tasks("a")
-    assert task.claims == 0  # a look that was under way may have taken it, and given it back
+    # A look that was under way may have taken it, and gives it back.
+    eventually(lambda: work.tasks("a")[0].claims == 0, "it is nobody's")
     assert work.try_claim("a") is not None
 
 

@@ -36,8 +36,8 @@ def waiting(work: WorkQueue) -> int:
 
 def is_untouched(work: WorkQueue, queue: str = "a") -> None:
     """The one task of a queue has never been claimed, and can be."""
-    [task] = work.tasks(queue)
-    assert (task.claims, task.claimant) == (0, "")
+    # A look that was under way may have taken it, and gives it back.
+    eventually(lambda: [(task.claims, task.claimant) for task in work.tasks(queue)] == [(0, "")])
     assert work.claim(queue, timeout_seconds=PATIENCE_SECONDS).claims == 1
 
 
@@ -116,7 +116,7 @@ def test_a_service_whose_network_is_gone_is_missed_by_its_clients(
         started = time.monotonic()
         with pytest.raises(DatabaseUnreachableError):
             client.time()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < PATIENCE_SECONDS
 
 
 def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
@@ -147,7 +147,7 @@ def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(
         calling = call.future(data)
         assert claimed.wait(PATIENCE_SECONDS)
         calling.cancel()
-        time.sleep(0.2)  # the cancellation travels; the server's loop can't tell of it
+        time.sleep(1.0)  # the cancellation travels; the server's loop can't tell of it
         answers.set()
         eventually(lambda: work.queue_stats("a")[0].available == 1)
         [task] = work.tasks("a")

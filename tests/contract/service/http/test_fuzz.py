@@ -106,6 +106,8 @@ def check(service: Running, response: httpx.Response, before: Any) -> None:
 fuzzed = settings(
     max_examples=EXAMPLES,
     deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

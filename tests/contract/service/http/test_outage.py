@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from devtools.server import DatabaseServer, StopMode
-from tests.contract.harness import eventually
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.running import Json, Running
 from tests.contract.service.http.test_waiting import body
 from work_queue.work_queue import WorkQueue
@@ -40,8 +40,8 @@ def test_calls_are_refused_until_the_database_is_back(
             refusal = running.refusal(503, path, sent)
             assert refusal["code"] == 14
             assert "SELECT" not in refusal["message"]
-        assert httpx.get(f"{running.url}/health").status_code == 503
-        metrics = httpx.get(f"{running.url}/metrics")
+        assert httpx.get(f"{running.url}/health", timeout=BOUND_SECONDS).status_code == 503
+        metrics = httpx.get(f"{running.url}/metrics", timeout=BOUND_SECONDS)
         assert 'stickybus_database_up{table="work_tasks"} 0.0' in metrics.text
         # It ends, or goes on when the database is back.
         own_server.start()
@@ -49,5 +49,5 @@ def test_calls_are_refused_until_the_database_is_back(
         [task] = running.answer("/tasks", queue="a")["tasks"]
         assert task["value"] == 1
         running.modify(inserts=[{"queue": "b"}])
-        response = waiting.result(20)
+        response = waiting.result(BOUND_SECONDS)
         assert response.status_code in {200, 503}

@@ -80,7 +80,7 @@ async def test_scenario_88_a_wait_that_ends_takes_nothing(
     with pytest.raises(asyncio.CancelledError):
         await waiting
     task = await inserted(other)
-    claim = await other.claim("a", timeout_s=5)
+    claim = await other.claim("a", timeout_s=15)
     # Its version is higher if a look that was under way has given it back.
     assert (claim.id, claim.claims) == (task.id, 1)
 

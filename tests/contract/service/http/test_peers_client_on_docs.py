@@ -264,10 +264,11 @@ async def test_scenario_81_optimistic_writers_of_a_set(me: EntroQJSON, other: En
 @by_peers
 async def test_scenario_83_a_lock_that_runs_out(me: EntroQJSON, other: EntroQJSON) -> None:
     await done(me, *(M.inserting(DocData("n", "k", key)) for key in ("1", "2")))
-    await me.claim_docs("n", "k", duration_ms=400)
+    [held] = (await me.claim_docs("n", "k")).sets
     with pytest.raises(DependencyError):
         await other.claim_docs("n", "k")
-    await asyncio.sleep(0.45)
+    await done(me, M.arriving(held, 0.1))
+    await asyncio.sleep(0.15)
     assert [doc.secondary_key for doc in await other.claim_docs("n", "k")] == ["1", "2"]
 
 

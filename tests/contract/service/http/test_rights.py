@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from queue_core.errors import ConfigurationError
+from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.running import NEW, OLD, Json, Running, types_of
 from work_queue.service.authorisers.opa import OpenPolicyAgent
@@ -387,7 +388,7 @@ def agent() -> Agent:
 @pytest.fixture
 def asking(serve: Serve, agent: Agent) -> Iterator[Running]:
     with agent_at(agent) as url:
-        yield serve(authoriser=OpenPolicyAgent(url + "/", timeout_seconds=5))
+        yield serve(authoriser=OpenPolicyAgent(url + "/", timeout_seconds=BOUND_SECONDS))
 
 
 MOVE: Json = {

@@ -48,9 +48,10 @@ def test_it_serves_all_wires_until_sigterm(database_url: URL, tmp_path: Path) ->
         [address, other] = started["addresses"]
         assert (address[:5], other[:5]) == ("http:", "grpc:")
         base = f"{address}/api/v0"
-        assert httpx.get(f"{base}/queues", headers=NEW).status_code == 401
-        assert httpx.get(f"{base}/queues", headers=bearer("ann")).json() == {"queues": []}
-        assert httpx.post(f"{address}/work-queue/v1/nothing").status_code == 404
+        with httpx.Client(timeout=BOUND_SECONDS) as caller:
+            assert caller.get(f"{base}/queues", headers=NEW).status_code == 401
+            assert caller.get(f"{base}/queues", headers=bearer("ann")).json() == {"queues": []}
+            assert caller.post(f"{address}/work-queue/v1/nothing").status_code == 404
         process.send_signal(signal.SIGTERM)
         assert process.wait(BOUND_SECONDS) == 0
 

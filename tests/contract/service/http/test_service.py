@@ -11,6 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError
+from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.certificates import Certificates
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.running import NEW, Running, task_id
@@ -29,7 +30,7 @@ def calls_over_tls(
     context = ssl.create_default_context(cafile=certificates.authority)
     if client is not None:
         context.load_cert_chain(*client)
-    with httpx.Client(verify=context) as caller:
+    with httpx.Client(verify=context, timeout=BOUND_SECONDS) as caller:
         return caller.get(f"{service.url}/api/v0/queues", headers=NEW)
 
 
@@ -38,7 +39,7 @@ def test_calls_over_tls(serve: Serve, certificates: Certificates) -> None:
     assert service.url.startswith("https://127.0.0.1:")
     assert calls_over_tls(service, certificates).json() == {"queues": []}
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(service.url.replace("https", "http"))
+        httpx.get(service.url.replace("https", "http"), timeout=BOUND_SECONDS)
 
 
 def test_callers_are_known_by_their_certificates(
@@ -84,7 +85,7 @@ def test_a_port_that_is_taken_is_told(service: Running, serve: Serve) -> None:
 
 
 def metric(service: Running, sample: str) -> float | None:
-    lines = httpx.get(f"{service.url}/metrics").text.splitlines()
+    lines = httpx.get(f"{service.url}/metrics", timeout=BOUND_SECONDS).text.splitlines()
     values = [line.removeprefix(sample) for line in lines if line.startswith(sample + " ")]
     return float(values[0]) if values else None
 
@@ -120,7 +121,7 @@ def test_metrics_tell_what_queues_have(service: Running) -> None:
 
 
 def test_health_is_that_of_the_database(service: Running) -> None:
-    response = httpx.get(f"{service.url}/health")
+    response = httpx.get(f"{service.url}/health", timeout=BOUND_SECONDS)
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
@@ -145,7 +146,7 @@ def test_a_database_that_does_not_answer_is_told(
     assert "secret" not in refusal["message"]
     labels = '{method="time",outcome="unavailable"}'
     assert metric(service, f"stickybus_work_calls_total{labels}") == 1
-    assert httpx.get(f"{service.url}/health").status_code == 503
+    assert httpx.get(f"{service.url}/health", timeout=BOUND_SECONDS).status_code == 503
 
 
 def test_a_failure_of_the_service_is_logged_and_not_told(

@@ -115,4 +115,7 @@ def test_a_stream_ends_when_the_service_stops(service: Running) -> None:
 
 
 def test_a_stream_takes_no_body(service: Running) -> None:
-    assert httpx.post(f"{service.url}/api/v0{STREAM}", json={}).status_code == 405
+    assert (
+        httpx.post(f"{service.url}/api/v0{STREAM}", json={}, timeout=BOUND_SECONDS).status_code
+        == 405
+    )

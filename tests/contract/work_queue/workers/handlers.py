@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from work_queue.faults import DependencyError
+from work_queue.modification import Action
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
@@ -21,6 +23,22 @@ def raises(error: BaseException) -> Callable[[Job], None]:
         raise error
 
     return handle
+
+
+def end_elsewhere(work: WorkQueue, task: Task, ends: Callable[[Task], Action]) -> None:
+    """Let somebody else end a task that a worker holds, and may renew at any moment."""
+    while True:
+        [newest] = work.tasks(ids=[task.id])
+        try:
+            work.modify(ends(newest), claimant=newest.claimant)
+        except DependencyError:  # a renewal was faster
+            continue
+        return
+
+
+def taken(task: Task) -> Action:
+    """Moves a task to a queue that no worker of the tests knows."""
+    return task.change(queue="taken")
 
 
 def ran(work: WorkQueue, error: BaseException, **options: Any) -> Task:

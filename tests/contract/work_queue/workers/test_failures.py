@@ -96,26 +96,27 @@ def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
     assert "DependencyError" in moved.err
 
 
-@pytest.mark.parametrize("most", [1, 2])
+# On a slow machine the time of a second run may be over before it begins: it has another then.
+@pytest.mark.parametrize("retries", [0, 50])
 def test_scenario_51_a_run_that_takes_too_long_has_failed(
-    work: WorkQueue, most: int, start: Start
+    work: WorkQueue, retries: int, start: Start
 ) -> None:
     given_up, tried = threading.Event(), list[int]()
 
     def handle(job: Job) -> Insert | None:
         tried.append(job.task.attempt)
-        if len(tried) == 2:
+        if len(tried) > 1:
             return None
         assert job.wait(BOUND_SECONDS)
         given_up.set()
         return Insert(queue="b")
 
     work.insert("a")
-    worker = Worker(work, handle, "a", retry=ImmediateRetries(most - 1), max_run_seconds=0.2)
+    worker = Worker(work, handle, "a", retry=ImmediateRetries(retries), max_run_seconds=0.2)
     start(worker, until_empty=True).result(BOUND_SECONDS)
     assert given_up.wait(BOUND_SECONDS)
-    assert work.queues() == ({"a/err": 1} if most == 1 else {})
-    if most == 1:
+    assert work.queues() == ({} if retries else {"a/err": 1})
+    if not retries:
         assert "TimeoutError" in work.tasks("a/err")[0].err
 
 
