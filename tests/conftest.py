@@ -184,8 +184,12 @@ def empty_database_url(new_database: NewDatabase) -> URL:
 
 @pytest.fixture
 def engine(database_url: URL) -> Iterator[Engine]:
-    """An application's engine on the test's database, with the defaults of SQLAlchemy."""
-    engine = create_engine(database_url)
+    """An application's engine on the test's database, with the defaults of SQLAlchemy.
+
+    But on SQLite it waits longer than 5 s for the write lock: a thread that has it may be stopped.
+    """
+    patience = {"timeout": 20.0} if database_url.get_backend_name() == "sqlite" else {}
+    engine = create_engine(database_url, connect_args=patience)
     yield engine
     engine.dispose()
 

@@ -25,7 +25,7 @@ def test_each_listener_gets_every_entry_that_has_ended(make_bus: MakeBus) -> Non
     assert one.get() is None
     with bus:
         ids = [bus.post({}, event_name=name) for name in ("Fine", "Broken", "Once")]
-        eventually(lambda: len(one) == 3)
+        eventually(lambda: len(one) == len(two) == 3)
         for feed in (one, two):
             taken = {ended.entry.record_id: ended for ended in iter(feed.get, None)}
             assert [taken[record_id].state for record_id in ids] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,14 @@ from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, Pers
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, database_of, eventually, statements_of
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    database_of,
+    eventually,
+    statements_of,
+)
 
 
 def minutes_of_history(cluster: Cluster) -> Peer:
@@ -123,25 +131,30 @@ def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once
     bus = make_bus()
     bus.subscribe(Order, recorder)
     bus.start()
-    posting, removed = threading.Event(), 0
-    total = 300
+    enough, removed = threading.Event(), list[int]()
 
-    def post() -> None:
-        for number in range(total):
+    def post() -> int:
+        for number in itertools.count():  # until the test has seen rows removed meanwhile
+            if number >= 300 and enough.is_set():
+                return number
             bus.post(Order(number))
-        posting.set()
+        raise AssertionError
+
+    def truncate() -> bool:
+        removed.append(bus.truncate_history(states=None if whole else list(State)[3:]))
+        return sum(removed) > 0 and recorder.calls >= 250
 
     with ThreadPoolExecutor(1) as pool:
         posted = pool.submit(post)
-        recorder.wait(20)
-        while not posting.is_set():
-            removed += bus.truncate_history(states=None if whole else list(State)[3:])
-        posted.result()
+        try:
+            eventually(truncate, "rows are removed while others come")
+        finally:
+            enough.set()
+        total = posted.result()
     eventually(lambda: not bus.find(), "all have ended")
 
     assert recorder.numbers() == list(range(total))
-    assert removed > 0
-    assert removed + len(bus.history()) == total
+    assert sum(removed) + len(bus.history()) == total
 
 
 def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> None:
@@ -170,7 +183,7 @@ def test_two_truncations_of_one_history_count_each_row_once(make_bus: MakeBus) -
     together = threading.Barrier(2)
 
     def truncate(bus: PersistentBus) -> int:
-        together.wait(10)
+        together.wait(BOUND_SECONDS)
         try:
             return bus.truncate_history()
         except LifecycleError:

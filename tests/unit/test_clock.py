@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
+from queue_core.runtime import clock as clock_module
 from queue_core.runtime.clock import (
     Clock,
     ClockReading,
@@ -22,6 +23,7 @@ from queue_core.runtime.signal import Signal
 
 REAL_BOUND_SECONDS = 20.0
 HOUR = 3600.0
+NEAR = timedelta(milliseconds=100)
 
 
 def in_thread(call: Callable[[], bool]) -> "Future[bool]":
@@ -38,10 +40,36 @@ def test_now_is_aware_and_in_utc(clock: Clock) -> None:
 
 
 def test_the_system_clock_agrees_with_the_machine() -> None:
-    clock, jitter = SystemClock(), timedelta(milliseconds=100)
     before = datetime.now(UTC)
-    shown = clock.now()
-    assert before - jitter <= shown <= datetime.now(UTC) + jitter
+    shown = SystemClock().now()
+    assert before - NEAR < shown < datetime.now(UTC) + NEAR
+
+
+def test_a_thread_that_is_stopped_while_it_reads_the_machines_clock_makes_it_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall, running, stopped = time.time, clock_module.monotonic, 0.0
+    readings = 0
+
+    def read_and_stop() -> float:
+        nonlocal stopped
+        shown = wall() + stopped
+        if readings == 1:
+            stopped = 3.0
+        return shown
+
+    def read() -> float:
+        nonlocal readings
+        readings += 1
+        return running() + stopped
+
+    monkeypatch.setattr(time, "time", read_and_stop)
+    monkeypatch.setattr(clock_module, "monotonic", read)
+    clock = SystemClock()
+
+    before = time.time()
+    shown = clock.now().timestamp()
+    assert before - 0.1 < shown < time.time() + 0.1
 
 
 def test_the_system_clock_stays_on_course_when_the_machine_is_set_back(

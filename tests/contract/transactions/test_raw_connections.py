@@ -17,7 +17,7 @@ from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, delivered, ended
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, delivered, ended
 
 Connect = Callable[..., Any]
 
@@ -39,7 +39,9 @@ def connect(database_url: URL) -> Iterator[Connect]:
 
 def _open_sqlite(url: URL, rows: str, autocommit: bool) -> sqlite3.Connection:  # noqa: FBT001 -- as the others
     connection = sqlite3.connect(
-        str(url.database), isolation_level=None if autocommit else "DEFERRED"
+        str(url.database),
+        timeout=BOUND_SECONDS,
+        isolation_level=None if autocommit else "DEFERRED",
     )
     connection.row_factory = {"tuples": None, "dicts": _as_dict, "named": sqlite3.Row}[rows]
     return connection
