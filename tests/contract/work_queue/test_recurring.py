@@ -10,17 +10,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, event, update
+from sqlalchemy import URL, Connection, Engine, event, func, select, update
 
 from queue_core.errors import InvalidRequestError, PayloadTooLargeError
 from queue_core.model.recurrence import MissedPolicy
 from queue_core.runtime.manual_clock import ManualClock
-from sql.tables import work_schedules
+from sql.tables import work_queue_counts, work_schedules
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.backends import backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_limits import HOUR, waiting_claim
 from tests.contract.work_queue.test_tasks import claimed
+from work_queue.storage.folding import ROWS
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
@@ -122,6 +123,21 @@ def test_a_limited_queue_gets_its_tasks_too(work: WorkQueue, clock: ManualClock)
     claimed(work)
     work.insert("a")
     assert work.try_claim("a") is None
+
+
+@pytest.mark.database_only
+def test_tasks_of_schedules_are_counted_in_few_rows(
+    work: WorkQueue, clock: ManualClock, engine: Engine
+) -> None:
+    work.recur("a", "beat", every=60)
+    for _ in range(ROWS + 1):
+        clock.advance(seconds=60)
+        claimed(work, lease_seconds=100 * HOUR)
+    with engine.connect() as connection:
+        rows = connection.scalar(select(func.count()).select_from(work_queue_counts))
+    assert rows is not None
+    assert rows < ROWS
+    assert work.queues() == {"a": ROWS + 1}
 
 
 # -- once -----------------------------------------------------------------------------------------
