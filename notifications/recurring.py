@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
-from notifications.recurrence import MissedPolicy, parse
 from notifications.recurring_schedules import RecurringSchedules, Schedule
 from notifications.waiting_notifications import WaitingNotifications
 from queue_core.engine import QueueEngine
 from queue_core.model.posting import Posting, SearchKey
+from queue_core.model.recurrence import MissedPolicy, parse
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.arguments import name as check_name

@@ -11,12 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
-
-from notifications.recurrence import Recurrence
 from queue_core.engine import QueueEngine
-from queue_core.errors import StickybusError
 from queue_core.model.posting import Posting
+from queue_core.model.recurrence import Recurrence
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
@@ -90,7 +87,7 @@ class RecurringSchedules:
         )
         payload = store.rows.payload(queue_name, posting) | columns_of(keys, None)
         fresh = {
-            "rule": msgspec.json.encode(recurrence.to_dict()).decode(),
+            "rule": recurrence.to_text(),
             "last_due": None,
             "next_due": recurrence.next_after(None, store.now(given)),
         }
@@ -99,7 +96,7 @@ class RecurringSchedules:
             name,
             payload,
             fresh,
-            same_rule=lambda rule: _recurrence(rule) == recurrence,
+            same_rule=lambda rule: Recurrence.read(rule) == recurrence,
             given=given,
         )
         if given is None:
@@ -115,7 +112,7 @@ class RecurringSchedules:
         return [
             _schedule(stored, recurrence)
             for stored in self.stored.of([queue_name], given)
-            if (recurrence := _recurrence(stored.rule)) is not None
+            if (recurrence := Recurrence.read(stored.rule)) is not None
         ]
 
     def turn(self) -> float:
@@ -141,8 +138,8 @@ class RecurringSchedules:
 
         False if its rule can't be read.
         """
-        recurrence = _recurrence(stored.rule)
-        due = _due(recurrence, stored.last_due, now) if recurrence is not None else None
+        recurrence = Recurrence.read(stored.rule)
+        due = recurrence.due_in_calendar(stored.last_due, now) if recurrence is not None else None
         if due is None:
             if stored not in self._unreadable:
                 log.error("schedule_unreadable", queue_name=stored.queue_name, schedule=stored.name)
@@ -168,27 +165,6 @@ class RecurringSchedules:
             )
             lifecycle.claimer.wake()
         return True
-
-
-def _recurrence(rule: str) -> Recurrence | None:
-    """The rule of a row; None if this version can't read it."""
-    try:
-        return Recurrence.from_dict(msgspec.json.decode(rule))
-    except (
-        *(StickybusError, msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError),
-        *(OverflowError, RecursionError),
-    ):
-        return None
-
-
-def _due(
-    recurrence: Recurrence, last_due: datetime | None, now: datetime
-) -> tuple[list[datetime], datetime | None] | None:
-    """The due dates and the next one; None if the row's dates lead past the calendar's end."""
-    try:
-        return recurrence.due(last_due, now)
-    except OverflowError:
-        return None
 
 
 def _schedule(stored: StoredSchedule, recurrence: Recurrence) -> Schedule:

@@ -28,6 +28,7 @@ from sql.statements.work.counts import WorkCounts
 from sql.statements.work.docs import WorkDocs
 from sql.statements.work.history import WorkHistory
 from sql.statements.work.limits import WorkLimits
+from sql.statements.work.schedules import WorkSchedules
 from sql.statements.work.tasks import WorkTasks
 from sql.tables import (
     define_entries,
@@ -54,6 +55,7 @@ from sql.tables import (
     work_namespace_counts,
     work_queue_counts,
     work_queue_settings,
+    work_schedules,
     work_task_history,
     work_tasks,
 )
@@ -95,6 +97,7 @@ CIRCUITS = Family(Circuits, (queue_circuits,))
 WORK_TASKS = Family(WorkTasks, (work_tasks,))
 WORK_HISTORY = Family(WorkHistory, (work_task_history, work_queue_settings))
 WORK_LIMITS = Family(WorkLimits, (work_limits,))
+WORK_SCHEDULES = Family(WorkSchedules, (work_schedules,))
 WORK_DOCS = Family(WorkDocs, (work_doc_sets, work_docs))
 WORK_COUNTS = Family(WorkCounts, (work_queue_counts, work_namespace_counts))
 ENTRIES = Family(Statements, define=define_entries, suffixes=("_history",))
@@ -114,6 +117,7 @@ FAMILIES: tuple[Family[object], ...] = (
     WORK_TASKS,
     WORK_HISTORY,
     WORK_LIMITS,
+    WORK_SCHEDULES,
     WORK_DOCS,
     WORK_COUNTS,
     ENTRIES,

@@ -26,7 +26,6 @@ for _room in (bus, notifications, work_queue, queue_core, sql):
 from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which explains what would fail here
 from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
-from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.recurring_schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.dividing import partition_history  # noqa: E402
@@ -80,6 +79,7 @@ from queue_core.model.mode import Mode  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.posting import Posting  # noqa: E402
+from queue_core.model.recurrence import MissedPolicy  # noqa: E402
 from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy  # noqa: E402
 from queue_core.model.retry_policies import (  # noqa: E402
     Circuit,
@@ -139,6 +139,7 @@ from work_queue.rights import (  # noqa: E402
     Right,
     UnauthenticatedError,
 )
+from work_queue.schedule import TaskSchedule  # noqa: E402
 from work_queue.task import Task  # noqa: E402
 from work_queue.values import UNREAD  # noqa: E402
 from work_queue.work_queue import WorkQueue  # noqa: E402
@@ -282,6 +283,7 @@ __all__ = [
     "Task",
     "TaskPlace",
     "TaskRef",
+    "TaskSchedule",
     "Tls",
     "UnauthenticatedError",
     "Unchanged",

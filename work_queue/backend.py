@@ -21,8 +21,10 @@ from work_queue.requests import (
     HistorySetting,
     LimitSetting,
     NameQuery,
+    ScheduleSetting,
     TaskQuery,
 )
+from work_queue.schedule import TaskSchedule
 from work_queue.task import Task
 
 
@@ -102,6 +104,18 @@ class Backend(Protocol):
 
     def limits(self, queues: tuple[str, ...]) -> list[QueueLimit]:
         """Read the limits of these queues, or all if there are none, by queue."""
+        ...
+
+    def set_schedule(self, setting: ScheduleSetting) -> TaskSchedule:
+        """Declare a recurring schedule; the schedule as it is stored is the answer."""
+        ...
+
+    def remove_schedule(self, queue: str, name: str) -> bool:
+        """End a recurring schedule; False if there is none."""
+        ...
+
+    def schedules(self, queues: tuple[str, ...]) -> list[TaskSchedule]:
+        """Read the schedules of these queues, or all if there are none, by queue and name."""
         ...
 
     def time(self) -> datetime:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from queue_core.model.recurrence import MissedPolicy
 from work_queue.document import DocClaim
 from work_queue.refs import TaskPlace, TaskRef
 
@@ -98,6 +100,19 @@ class LimitSetting:
     per: timedelta
     burst: int
     by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSetting:
+    """The recurring schedule that a queue shall have, by a cron line or an interval."""
+
+    queue: str
+    name: str
+    value: Any
+    cron: str | None
+    every: timedelta | None
+    timezone: str
+    missed: MissedPolicy
 
 
 @dataclass(frozen=True, slots=True)

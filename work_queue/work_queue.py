@@ -18,6 +18,7 @@ from work_queue.face.claiming import Claiming
 from work_queue.face.history import History
 from work_queue.face.limiting import Limiting
 from work_queue.face.reading import Reading
+from work_queue.face.recurring import Recurring
 from work_queue.face.replaying import Replaying
 from work_queue.metrics import Metrics
 from work_queue.remote.address import address_of, is_service
@@ -29,7 +30,7 @@ LEASE_SECONDS = 45.0
 MAX_VALUE_BYTES = 10_000_000
 
 
-class WorkQueue(Claiming, Reading, History, Replaying, Limiting):
+class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):
     """Tasks that consumers claim under a lease, and docs that they share.
 
     A task is finished by its delete. Whoever names the newest version of a task may change it: work

@@ -36,6 +36,7 @@ from sql.tables.work import (
     work_namespace_counts,
     work_queue_counts,
     work_queue_settings,
+    work_schedules,
     work_task_history,
     work_tasks,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "work_namespace_counts",
     "work_queue_counts",
     "work_queue_settings",
+    "work_schedules",
     "work_task_history",
     "work_tasks",
 ]

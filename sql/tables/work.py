@@ -1,4 +1,4 @@
-"""The tables of the work queue: tasks, their history and limits, docs in sets, and counts."""
+"""The tables of the work queue: tasks, what is set for queues, docs in sets, and counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from sql.tables.conventions import OPTIONS
+from sql.tables.conventions import NAME_LENGTH, OPTIONS
 from sql.tables.entries import CHANGED_ROWS, store
 from sql.types import UtcDateTime, Utf8, long_bytes, long_text, name, record_id
 
@@ -129,6 +129,21 @@ work_limits = Table(
 
 `arrival_date`: when the next claim is due at this rate, by the database's clock.
 """
+
+work_schedules = Table(
+    "work_schedules",
+    MetaData(),
+    Column("queue", name(TASK_QUEUE_LENGTH), primary_key=True),
+    Column("name", name(NAME_LENGTH), primary_key=True),
+    Column("rule", long_text(), nullable=False),
+    Column("value_json", long_text()),
+    Column("value_bytes", long_bytes()),
+    Column("last_due", UtcDateTime),
+    Column("next_due", UtcDateTime),
+    Column("last_task_id", name(TASK_ID_BYTES)),
+    **OPTIONS,
+)
+"""Recurring schedules of tasks. A claim that meets a due one inserts its task, and moves it on."""
 
 work_doc_sets = Table(
     "work_doc_sets",

@@ -12,6 +12,7 @@ from stickybus.cli.task_history import finished, histories, keep_history, trunca
 from stickybus.cli.task_limits import limit, limits, unlimit
 from stickybus.cli.task_reads import stats, time, ts
 from stickybus.cli.task_replay import replay
+from stickybus.cli.task_schedules import recur, recurring, stop_recurring
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,8 +24,9 @@ for command in (claim, tryclaimid, ins, mod, rm, clear, replay, ts):
     app.command()(command)
 app.command("qs")(stats)
 app.command("stats")(stats)
-for command in (limit, unlimit, limits, time, docs, ns):
+for command in (limit, unlimit, limits, recur, recurring, time, docs, ns):
     app.command()(command)
+app.command("stop-recurring")(stop_recurring)
 app.command("keep-history")(keep_history)
 app.command()(histories)
 app.command()(finished)

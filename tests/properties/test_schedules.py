@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications.recurrence import MissedPolicy, Recurrence, parse
+from queue_core.model.recurrence import MissedPolicy, Recurrence, parse
 
 MINUTE = timedelta(minutes=1)
 GRACE = timedelta(seconds=60)

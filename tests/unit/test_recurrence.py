@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notifications.recurrence import MAX_FIRINGS, MissedPolicy, Recurrence, parse
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
+from queue_core.model.recurrence import MAX_FIRINGS, MissedPolicy, Recurrence, parse
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BERLIN = "Europe/Berlin"

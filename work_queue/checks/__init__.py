@@ -20,6 +20,7 @@ from work_queue.checks.arguments import (
     wait,
 )
 from work_queue.checks.limits import limit_setting
+from work_queue.checks.schedules import schedule_name, schedule_setting
 
 __all__ = [
     "actions",
@@ -37,6 +38,8 @@ __all__ = [
     "modifier",
     "queue",
     "queues",
+    "schedule_name",
+    "schedule_setting",
     "task_query",
     "texts",
     "until",

@@ -35,8 +35,10 @@ from work_queue.requests import (
     HistorySetting,
     LimitSetting,
     NameQuery,
+    ScheduleSetting,
     TaskQuery,
 )
+from work_queue.schedule import TaskSchedule
 from work_queue.task import Task
 from work_queue.wire import calls as wire
 
@@ -200,6 +202,18 @@ class RemoteBackend:
     def limits(self, queues: tuple[str, ...]) -> list[QueueLimit]:
         """See `Backend.limits`."""
         return self._call(wire.LIMITS, wire.Limits(queues))
+
+    def set_schedule(self, setting: ScheduleSetting) -> TaskSchedule:
+        """See `Backend.set_schedule`."""
+        return self._call(wire.SET_SCHEDULE, setting)
+
+    def remove_schedule(self, queue: str, name: str) -> bool:
+        """See `Backend.remove_schedule`."""
+        return self._call(wire.REMOVE_SCHEDULE, wire.RemoveSchedule(queue, name))
+
+    def schedules(self, queues: tuple[str, ...]) -> list[TaskSchedule]:
+        """See `Backend.schedules`."""
+        return self._call(wire.SCHEDULES, wire.Schedules(queues))
 
     def time(self) -> datetime:
         """See `Backend.time`."""

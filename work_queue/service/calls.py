@@ -28,9 +28,11 @@ from work_queue.requests import (
     HistorySetting,
     LimitSetting,
     NameQuery,
+    ScheduleSetting,
     TaskQuery,
 )
 from work_queue.rights import Kind, Need, Right
+from work_queue.schedule import TaskSchedule
 from work_queue.service import needs
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
@@ -273,6 +275,32 @@ class Calls:
         with self.metrics.call("limits"):
             await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery(names=tuple(queues))))
             return await self._work.limits_async(*queues)
+
+    async def set_schedule(self, caller: Caller, setting: ScheduleSetting) -> TaskSchedule:
+        """Declare a recurring schedule, or replace it."""
+        with self.metrics.call("set_schedule"):
+            await self._allow(caller, needs.of_schedule(setting.queue))
+            return await self._work.recur_async(
+                setting.queue,
+                setting.name,
+                setting.value,
+                cron=setting.cron,
+                every=setting.every,
+                timezone=setting.timezone,
+                missed=setting.missed,
+            )
+
+    async def remove_schedule(self, caller: Caller, queue: str, name: str) -> bool:
+        """End a recurring schedule."""
+        with self.metrics.call("remove_schedule"):
+            await self._allow(caller, needs.of_queue(Right.CHANGE, queue))
+            return await self._work.stop_recurring_async(queue, name)
+
+    async def schedules(self, caller: Caller, queues: Sequence[str]) -> list[TaskSchedule]:
+        """Read the recurring schedules of these queues, or of all if there are none."""
+        with self.metrics.call("schedules"):
+            await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery(names=tuple(queues))))
+            return await self._work.recurring_async(*queues)
 
     async def time(self, caller: Caller) -> datetime:
         """Read the clock that decides."""

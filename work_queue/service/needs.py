@@ -52,8 +52,13 @@ def of_tasks(queues: Iterable[str]) -> list[Need]:
 
 
 def of_queue(right: Right, queue: str) -> list[Need]:
-    """Those of a change of a queue's history, or of its limit."""
+    """Those of a change of what is set for a queue: its history, its limit, or a schedule's end."""
     return [_queue(right, queue)]
+
+
+def of_schedule(queue: str) -> list[Need]:
+    """Those of a recurring schedule, which is set for a queue, and inserts into it."""
+    return [_queue(Right.CHANGE, queue), _queue(Right.INSERT, queue)]
 
 
 def of_docs(namespace: str) -> list[Need]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from work_queue.metrics import Metrics
 from work_queue.requests import ClaimRequest
 from work_queue.storage.places import Places, Room
 from work_queue.storage.rows import task_of_values
+from work_queue.storage.schedules import Schedules
 from work_queue.task import Task
 
 
@@ -23,8 +24,8 @@ class Looked(NamedTuple):
 
     Attributes:
         taken: What was claimed.
-        arrivals: If nothing was: when there may be something in each queue that has a task. A date
-            that has passed: by now, or it is locked.
+        arrivals: If nothing was: when there may be something in each queue that has a task, or a
+            schedule. A date that has passed: by now, or it is locked.
     """
 
     taken: list[Task]
@@ -35,11 +36,17 @@ class Claims:
     """Takes tasks, each claim in a transaction of its own."""
 
     def __init__(
-        self, transactions: Transactions, tasks: WorkTasks, places: Places, metrics: Metrics
+        self,
+        transactions: Transactions,
+        tasks: WorkTasks,
+        places: Places,
+        schedules: Schedules,
+        metrics: Metrics,
     ) -> None:
         self._transactions = transactions
         self._tasks = tasks
         self._places = places
+        self._schedules = schedules
         self._metrics = metrics
 
     def take(self, request: ClaimRequest) -> list[Task]:
@@ -50,22 +57,23 @@ class Claims:
         """Claim from one of the queues that have an available task, drawn at random.
 
         So each queue gets its share of the claims, whatever its length. A queue whose limit has no
-        place is passed over.
+        place is passed over. What schedules have due is inserted first.
         """
         queues, ready = request.queues, list(request.queues)
-        arrivals, full = dict[str, datetime](), dict[str, datetime]()
+        arrivals, full, due = dict[str, datetime](), dict[str, datetime](), set[str]()
         if len(queues) > 1:
-            arrivals = self._first_arrivals(queues)
+            arrivals, due = self._arrivals(queues)
             ready = self._available(queues, arrivals)
             random.shuffle(ready)
         unknown = [queue for queue in ready if queue not in self._places.queues]
-        taken = self._take_from(ready, request, full)
+        taken = self._take_from(ready, request, full, due)
         if taken or not ready:
             return Looked(taken, arrivals)
-        arrivals = self._first_arrivals(queues)
-        left = self._available(unknown, arrivals)
-        if left and (limited := self._places.learn(left)):
-            taken = self._take_from(limited, request, full)
+        arrivals, due = self._arrivals(queues)
+        left = self._available([*due.difference(unknown), *unknown], arrivals)
+        if left:
+            again = due.union(self._places.learn(left)).intersection(left)
+            taken = self._take_from(again, request, full, due)
         return Looked(taken, arrivals | full)
 
     def _available(self, queues: Sequence[str], arrivals: Mapping[str, datetime]) -> list[str]:
@@ -73,11 +81,18 @@ class Claims:
         return [queue for queue in queues if queue in arrivals and arrivals[queue] <= now]
 
     def _take_from(
-        self, queues: Sequence[str], request: ClaimRequest, full: dict[str, datetime]
+        self,
+        queues: Iterable[str],
+        request: ClaimRequest,
+        full: dict[str, datetime],
+        due: Collection[str],
     ) -> list[Task]:
-        """Claim from the first of the queues that has something; note those that are `full`."""
+        """Claim from the first of the queues that has something; note those that are `full`.
+
+        What was `due` in a queue was inserted.
+        """
         for queue in queues:
-            rows, until = self._take(queue, request)
+            rows, until = self._take(queue, request, unless_due="" if queue in due else queue)
             if rows:
                 taken = [task_of_values(row) for row in rows]
                 self._metrics.claimed(taken)
@@ -87,7 +102,7 @@ class Claims:
         return []
 
     def _take(
-        self, queue: str, request: ClaimRequest
+        self, queue: str, request: ClaimRequest, *, unless_due: str
     ) -> tuple[list[Sequence[object]], datetime | None]:
         """The rows of what was claimed; if a limit has no place, when it may have one again."""
         places, limited = self._places, queue in self._places.queues
@@ -101,6 +116,7 @@ class Claims:
             claim = {
                 "of_queue": queue,
                 "unless_limited": "" if limited else queue,
+                "unless_due": unless_due,
                 "limit": room.free,
                 "now": now,
                 "until": now + timedelta(seconds=request.lease_seconds),
@@ -120,15 +136,24 @@ class Claims:
             )
         )
 
-    def _first_arrivals(self, queues: Sequence[str]) -> dict[str, datetime]:
-        """The first arrival in each of the queues that has a task, past or to come."""
-        return dict(
-            self._transactions.read(
-                None,
-                queues[0],
-                lambda connection: self._tasks.first_arrivals(connection, queues),
-            )
+    def _arrivals(self, queues: Sequence[str]) -> tuple[dict[str, datetime], set[str]]:
+        """When there may be something in each queue that has a task, or a schedule.
+
+        With the queues of which a schedule was due; what is due is inserted by now.
+        """
+        coming = self._transactions.read(
+            None, queues[0], lambda connection: self._tasks.coming(connection, queues)
         )
+        now = self._transactions.clock.now()
+        arrivals, due = dict[str, datetime](), set[str]()
+        for queue, arrival, next_due in coming:
+            dates = [arrival, next_due]
+            if next_due is not None and next_due <= now:
+                due.add(queue)
+                dates[1] = now if self._schedules.insert_due(queue) else None
+            if known := [date for date in dates if date is not None]:
+                arrivals[queue] = min(known)
+        return arrivals, due
 
     def give_back(self, taken: Sequence[Task]) -> None:
         """Undo a claim whose tasks nobody has seen."""

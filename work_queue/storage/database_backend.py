@@ -15,7 +15,14 @@ from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import Clock
 from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.transactions import Transactions, clock_of
-from sql.families import WORK_COUNTS, WORK_DOCS, WORK_HISTORY, WORK_LIMITS, WORK_TASKS
+from sql.families import (
+    WORK_COUNTS,
+    WORK_DOCS,
+    WORK_HISTORY,
+    WORK_LIMITS,
+    WORK_SCHEDULES,
+    WORK_TASKS,
+)
 from work_queue.document import DocSet
 from work_queue.metrics import QUEUES, TABLE, Metrics
 from work_queue.modification import Action
@@ -30,6 +37,7 @@ from work_queue.storage.modifying import Modification, Statements
 from work_queue.storage.moment import Moment
 from work_queue.storage.places import Places
 from work_queue.storage.reads import Reads
+from work_queue.storage.schedules import Schedules
 from work_queue.storage.waiting import WaitingRoom, payload_of
 from work_queue.storage.waits import Waits
 from work_queue.task import Task
@@ -79,6 +87,7 @@ class DatabaseBackend:
             dialect.statements_for(WORK_TASKS)(schema),
             dialect.statements_for(WORK_HISTORY)(schema),
             dialect.statements_for(WORK_LIMITS)(schema),
+            dialect.statements_for(WORK_SCHEDULES)(schema),
             dialect.statements_for(WORK_DOCS)(schema),
             dialect.statements_for(WORK_COUNTS)(schema),
         )
@@ -89,7 +98,17 @@ class DatabaseBackend:
         self.room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
         self._metrics = metrics
         places = Places(transactions, self.statements.tasks, self.statements.limits)
-        self.claims = Claims(transactions, self.statements.tasks, places, metrics)
+        schedules = Schedules(
+            transactions,
+            self.statements,
+            max_value_bytes,
+            inserted=self._written,
+            changed=self._tell,
+        )
+        self.set_schedule = schedules.set
+        self.remove_schedule = schedules.remove
+        self.schedules = schedules.read
+        self.claims = Claims(transactions, self.statements.tasks, places, schedules, metrics)
         self._waits = Waits(self.claims, self.room, transactions.clock)
         self.folding = Folding(transactions, self.statements.counts)
         self._reads = Reads(transactions, self.statements, self.folding)
@@ -128,13 +147,17 @@ class DatabaseBackend:
                 TABLE,
                 lambda inner: modification.run(inner, self.statements, self._moment(claimant)),
             )
+        self._written(modification)
+        return modified
+
+    def _written(self, modification: Modification) -> None:
+        """Tell of what a modification has committed."""
         self._metrics.kept(modification.kept)
         self.room.arrive(modification.arrivals)
         self.room.tell(modification.freed)
         for queue in modification.queues:
             self._hints.tell(payload=payload_of(queue))
         self.folding.added(modification.counted)
-        return modified
 
     def _modify_inside(
         self, claimant: str, modification: Modification, connection: Any

@@ -14,6 +14,7 @@ from sql.statements.work.counts import WorkCounts
 from sql.statements.work.docs import WorkDocs
 from sql.statements.work.history import WorkHistory
 from sql.statements.work.limits import WorkLimits
+from sql.statements.work.schedules import WorkSchedules
 from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, refusal
 from work_queue.modification import Action
@@ -34,6 +35,7 @@ class Statements:
     tasks: WorkTasks
     history: WorkHistory
     limits: WorkLimits
+    schedules: WorkSchedules
     docs: WorkDocs
     counts: WorkCounts
 

@@ -26,8 +26,10 @@ from work_queue.requests import (
     HistorySetting,
     LimitSetting,
     NameQuery,
+    ScheduleSetting,
     TaskQuery,
 )
+from work_queue.schedule import TaskSchedule
 from work_queue.task import Task
 from work_queue.wire.failures import Failure, error_of, failure_of
 from work_queue.wire.mirrors import from_wire, mirrored, to_wire
@@ -93,6 +95,21 @@ class RemoveLimit:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """A look at the limits of queues; none are all."""
+
+    queues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSchedule:
+    """The end of a recurring schedule of a queue."""
+
+    queue: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    """A look at the recurring schedules of queues; none are all."""
 
     queues: tuple[str, ...] = ()
 
@@ -204,4 +221,9 @@ DELETE_HISTORY = Call[HistoryDeletion, int]("delete_history", HistoryDeletion, i
 SET_LIMIT = Call[LimitSetting, QueueLimit]("set_limit", LimitSetting, QueueLimit, writes=True)
 REMOVE_LIMIT = Call[RemoveLimit, bool]("remove_limit", RemoveLimit, bool, writes=True)
 LIMITS = Call[Limits, list[QueueLimit]]("limits", Limits, list[QueueLimit])
+SET_SCHEDULE = Call[ScheduleSetting, TaskSchedule](
+    "set_schedule", ScheduleSetting, TaskSchedule, writes=True
+)
+REMOVE_SCHEDULE = Call[RemoveSchedule, bool]("remove_schedule", RemoveSchedule, bool, writes=True)
+SCHEDULES = Call[Schedules, list[TaskSchedule]]("schedules", Schedules, list[TaskSchedule])
 TIME = Call[Time, datetime]("time", Time, datetime)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -23,13 +23,21 @@ from sqlalchemy import (
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import HotStatements
-from sql.tables import in_schema, work_limits, work_tasks
+from sql.tables import in_schema, work_limits, work_schedules, work_tasks
 from sql.types import UtcDateTime
 
 IDS = 500
 """The most ids, or queues, that a statement names."""
 
 VALUES = ("value_json", "value_bytes")
+
+
+class Coming(NamedTuple):
+    """What comes first in a queue: a task's arrival, and a schedule's due date, past or to come."""
+
+    queue: str
+    arrival: datetime | None
+    due: datetime | None
 
 
 class WorkClaims(HotStatements):
@@ -39,6 +47,7 @@ class WorkClaims(HotStatements):
         super().__init__()
         self.table = in_schema(work_tasks, schema)
         self.limits = in_schema(work_limits, schema)
+        self.schedules = in_schema(work_schedules, schema)
         self.columns = list(self.table.c)
         self.facts = [column for column in self.columns if column.name not in VALUES]
         self.claim_index = "work_tasks_claim"
@@ -70,17 +79,22 @@ class WorkClaims(HotStatements):
 
     def _available(self, *columns: ColumnElement[Any]) -> Select[Any]:
         """The first available tasks of a queue, locked; what others hold is skipped."""
-        tasks = self.table
-        # Read along with them: queues without a limit pay no statement for it.
+        tasks, now = self.table, bindparam("now", type_=UtcDateTime())
+        # Read along with them: queues without a limit, or a schedule, pay no statement for it.
         limit = select(self.limits.c.queue).where(
             self.limits.c.queue == bindparam("unless_limited", type_=String())
+        )
+        due = select(self.schedules.c.queue).where(
+            self.schedules.c.queue == bindparam("unless_due", type_=String()),
+            self.schedules.c.next_due <= now,
         )
         return (
             self._by_arrival(select(*columns))
             .where(
                 tasks.c.queue == bindparam("of_queue", type_=String()),
-                tasks.c.arrival_date <= bindparam("now", type_=UtcDateTime()),
+                tasks.c.arrival_date <= now,
                 ~limit.exists(),
+                ~due.exists(),
             )
             # Not by the queue, too: MariaDB then finds nothing while the first row is locked.
             .order_by(tasks.c.arrival_date, tasks.c.task_id)
@@ -111,7 +125,8 @@ class WorkClaims(HotStatements):
         """Take available tasks of a queue, and return their rows.
 
         `claim` has `of_queue`, `limit`, `now`, `until`, and `by`, the claimant. Nothing is taken if
-        the queue `unless_limited` has a limit; who has locked that names none.
+        the queue `unless_limited` has a limit; who has locked that names none. Nothing is taken if
+        the queue `unless_due` has a schedule that is due; who has seen to that names none.
         """
         return self._rows(connection, self._claim, claim)
 
@@ -131,34 +146,37 @@ class WorkClaims(HotStatements):
         [(count, first_end)] = self._rows(connection, self._leases, {"of_queue": queue, "now": now})
         return count, first_end
 
-    def first_arrivals(
-        self, connection: Connection, queues: Sequence[str]
-    ) -> list[tuple[str, datetime]]:
-        """The first arrival of each of the queues that has a task, past or to come."""
-        found = list[tuple[str, datetime]]()
+    def coming(self, connection: Connection, queues: Sequence[str]) -> list[Coming]:
+        """What comes first in each of the queues."""
+        found = list[Coming]()
         for start in range(0, len(queues), IDS):
             part = queues[start : start + IDS]
             named = {f"queue{place}": queue for place, queue in enumerate(part)}
-            rows = self._rows(connection, self._first_arrivals(len(part)), named)
-            found += [(part[int(row[0])], row[1]) for row in rows]
+            rows = self._rows(connection, self._coming(len(part)), named)
+            found += [Coming(part[int(row[0])], row[1], row[2]) for row in rows]
         return found
 
-    def _first_arrivals(self, count: int) -> Any:
+    def _coming(self, count: int) -> Any:
         known: dict[int, Any] = self._known_firsts
         if count not in known:
-            tasks = self.table
+            tasks, schedules = self.table, self.schedules
             firsts = []
             for place in range(count):
-                first = (
-                    self._by_arrival(
-                        select(literal_column(str(place)).label("place"), tasks.c.arrival_date)
-                    )
-                    .where(tasks.c.queue == bindparam(f"queue{place}", type_=String()))
+                queue = bindparam(f"queue{place}", type_=String())
+                arrival = (
+                    self._by_arrival(select(tasks.c.arrival_date))
+                    .where(tasks.c.queue == queue)
                     .order_by(tasks.c.queue, tasks.c.arrival_date)
                     .limit(literal_column("1"))
-                    .subquery(f"first{place}")
                 )
-                firsts.append(select(first.c.place, first.c.arrival_date))
+                due = select(func.min(schedules.c.next_due)).where(schedules.c.queue == queue)
+                firsts.append(
+                    select(
+                        literal_column(str(place)).label("place"),
+                        arrival.scalar_subquery().label("arrival"),
+                        due.scalar_subquery().label("due"),
+                    )
+                )
             known[count] = union_all(*firsts) if count > 1 else firsts[0]
         return known[count]
 

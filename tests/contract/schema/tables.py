@@ -45,6 +45,7 @@ TABLES = {
         "work_namespace_counts",
         "work_queue_counts",
         "work_queue_settings",
+        "work_schedules",
         "work_task_history",
         "work_tasks",
     ),

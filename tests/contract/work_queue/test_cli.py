@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import URL
 
 from stickybus.cli import clearing, main, task_changes
+from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.backends import address_of
 from tests.contract.work_queue.conftest import MakeWork
 from work_queue.modification import Insert
@@ -119,6 +120,22 @@ def test_queues_are_limited(run: Run, work: WorkQueue) -> None:
     assert "a is limited no more" in run("unlimit", "-q", "a")
     assert run("unlimit", "-q", "a", "--json") == {"unlimited": False}
     assert run("limit", "-q", "a", "--rate", "2", "--json")["rate"] == 2
+
+
+def test_tasks_are_inserted_again_and_again(run: Run, work: WorkQueue) -> None:
+    assert "No queue has a schedule" in run("recurring")
+    night = ["-q", "a", "--name", "night"]
+    told = run("recur", *night, "--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
+    assert "a gets a task by night, 0 3 * * * (Europe/Berlin), next at 20" in told
+    beat = ["-q", "b", "--name", "beat"]
+    made = run("recur", *beat, "--every", "10ms", "-v", "[7]", "--missed", "fire_all", "--json")
+    assert (made["missed"], made["cron"], made["last_due"]) == ("FIRE_ALL", None, None)
+    assert work.claim("b", timeout_seconds=BOUND_SECONDS).value == [7]
+    assert "every 0.01 s" in run("recurring")
+    assert [one["queue"] for one in run("recurring", "--json")] == ["a", "b"]
+    assert "cron" in run("recur", *night, "--cron", "no", expect=2)
+    assert "beat of b was stopped" in run("stop-recurring", *beat)
+    assert run("stop-recurring", *beat, "--json") == {"stopped": False}
 
 
 def test_a_task_is_changed_at_its_newest_version(run: Run, work: WorkQueue) -> None:

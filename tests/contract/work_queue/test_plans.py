@@ -21,7 +21,10 @@ from work_queue.storage.moment import minute_of
 from work_queue.work_queue import WorkQueue
 
 ROWS = 3_000
-TABLES = ("work_tasks", "work_task_history", "work_limits", "work_docs", "work_doc_sets")
+TABLES = (
+    *("work_tasks", "work_task_history", "work_limits", "work_schedules"),
+    *("work_docs", "work_doc_sets"),
+)
 """Those of counts are short, and are read whole where all queues are asked for."""
 
 
@@ -42,6 +45,7 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
     work.claim_many("q0", limit=50)
     for number in range(100):
         work.limit(f"l{number}", concurrency=1)
+        work.recur(f"s{number}", "hourly", every=3600)
     backend = backend_of(work)
     assert isinstance(backend, DatabaseBackend)
     database, caught = backend.database, list[tuple[str, Any]]()
@@ -93,6 +97,16 @@ def run_limits(backend: DatabaseBackend, connection: Connection, now: datetime) 
     assert tasks.leases(connection, "q0", now)[0] == 50
 
 
+def run_schedules(backend: DatabaseBackend, connection: Connection, now: datetime) -> None:
+    """All that is sent about recurring schedules."""
+    schedules = backend.statements.schedules
+    assert schedules.find(connection, "s1", "hourly") is not None
+    assert len(schedules.due(connection, "s2", now + timedelta(days=1))) == 1
+    assert len(schedules.of(connection, ["s3", "s4"])) == 2
+    schedules.change(connection, "s5", "hourly", {"last_due": now})
+    assert schedules.remove(connection, "s6", "hourly")
+
+
 def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock) -> None:
     """All that is sent to the database."""
     tasks, docs = backend.statements.tasks, backend.statements.docs
@@ -100,6 +114,7 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     claim = {
         "of_queue": "q1",
         "unless_limited": "q1",
+        "unless_due": "q1",
         "limit": 2,
         "now": now,
         "until": now + timedelta(seconds=5),
@@ -107,8 +122,10 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     }
     taken = tasks.claim(connection, claim)
     assert len(taken) == 2
-    assert len(tasks.first_arrivals(connection, ["q0", "q1", "later", "no"])) == 3
-    assert len(tasks.first_arrivals(connection, ["q0"])) == 1
+    coming = tasks.coming(connection, ["q0", "q1", "later", "s7", "no"])
+    assert [one.arrival is None for one in coming] == [False, False, False, True, True]
+    assert [one.due is None for one in coming] == [True, True, True, False, True]
+    assert tasks.coming(connection, ["q0"]) == coming[:1]
     tasks.give_back(connection, [(row[0], row[2]) for row in taken], now)
     tasks.present(connection, ["1", "2"])
     tasks.lock(connection, ["1", "2"])
@@ -125,6 +142,7 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     assert tasks.met(connection, ["1", "4"])
     run_history(backend, connection, now)
     run_limits(backend, connection, now)
+    run_schedules(backend, connection, now)
     assert docs.sets_present(connection, [("n", "k1")])
     assert docs.lock_sets(connection, [("n", "k1"), ("n", "k2")])
     docs.lock_sets(connection, [("n", "k3")], shared=True)

@@ -37,6 +37,13 @@ CALLS: dict[str, tuple[Call, list[tuple[Right, str]]]] = {
     "unlimit": (lambda work: work.unlimit("a"), [(Right.CHANGE, "a")]),
     "limits": (lambda work: work.limits(), [(Right.READ, "")]),
     "limits of a queue": (lambda work: work.limits("a"), [(Right.READ, "a")]),
+    "recur": (
+        lambda work: work.recur("new", "daily", every=60),
+        [(Right.CHANGE, "new"), (Right.INSERT, "new")],
+    ),
+    "stop_recurring": (lambda work: work.stop_recurring("a", "daily"), [(Right.CHANGE, "a")]),
+    "recurring": (lambda work: work.recurring(), [(Right.READ, "")]),
+    "recurring of a queue": (lambda work: work.recurring("a"), [(Right.READ, "a")]),
     "finished_tasks of a queue": (lambda work: work.finished_tasks("a"), [(Right.READ, "a")]),
     "finished_tasks by ids": (
         lambda work: work.finished_tasks(ids=["of a", "of b"]),

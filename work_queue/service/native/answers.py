@@ -14,6 +14,7 @@ from work_queue.finished_task import KeptHistory
 from work_queue.limit import QueueLimit
 from work_queue.modified import Modified
 from work_queue.requests import DocClaimRequest
+from work_queue.schedule import TaskSchedule
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
 from work_queue.task import Task
@@ -73,6 +74,9 @@ class Answers:
                 (wire.SET_LIMIT, calls.set_limit),
                 (wire.REMOVE_LIMIT, self._remove_limit),
                 (wire.LIMITS, self._limits),
+                (wire.SET_SCHEDULE, calls.set_schedule),
+                (wire.REMOVE_SCHEDULE, self._remove_schedule),
+                (wire.SCHEDULES, self._schedules),
                 (wire.TIME, self._time),
             )
         }
@@ -155,6 +159,12 @@ class Answers:
 
     async def _limits(self, caller: Caller, limits: wire.Limits) -> list[QueueLimit]:
         return await self._calls.limits(caller, limits.queues)
+
+    async def _remove_schedule(self, caller: Caller, remove: wire.RemoveSchedule) -> bool:
+        return await self._calls.remove_schedule(caller, remove.queue, remove.name)
+
+    async def _schedules(self, caller: Caller, schedules: wire.Schedules) -> list[TaskSchedule]:
+        return await self._calls.schedules(caller, schedules.queues)
 
     async def _time(self, caller: Caller, _time: wire.Time) -> Any:
         return await self._calls.time(caller)

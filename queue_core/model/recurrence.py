@@ -4,7 +4,7 @@ Due dates are aware, in UTC, a pure function of the rule and of the date before;
 on them, and the last fired one is all the state there is.
 
 An interval is elapsed time and counts from `start`; daylight saving doesn't touch it. Cron lines
-are read by `notifications.cron`.
+are read by `queue_core.model.cron`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +14,10 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Self, SupportsFloat
 
-from notifications.cron import CRON, cron_rule, invalid
-from queue_core.errors import InvalidPostError
+import msgspec
+
+from queue_core.errors import InvalidPostError, StickybusError
+from queue_core.model.cron import CRON, cron_rule, invalid
 from queue_core.runtime.clock import in_utc
 
 MAX_FIRINGS = 1000
@@ -108,8 +110,32 @@ class Recurrence:
         dates = self._latest(since, now, MAX_FIRINGS if policy is MissedPolicy.FIRE_ALL else 1)
         return dates, self._after(max(passed, now))
 
+    def due_in_calendar(
+        self, last_fired: datetime | None, now: datetime
+    ) -> tuple[list[datetime], datetime | None] | None:
+        """As `due`; None if the dates of a row lead past the calendar's end."""
+        try:
+            return self.due(last_fired, now)
+        except OverflowError:
+            return None
+
+    def to_text(self) -> str:
+        """The rule as a column holds it."""
+        return msgspec.json.encode(self.to_dict()).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        """What `to_text` wrote; None if this version can't read it."""
+        try:
+            return cls.from_dict(msgspec.json.decode(text))
+        except (
+            *(StickybusError, msgspec.MsgspecError, AttributeError, LookupError),
+            *(OverflowError, RecursionError, TypeError, ValueError),
+        ):
+            return None
+
     def to_dict(self) -> dict[str, str]:
-        """The rule as plain text values, for a row."""
+        """The rule as plain text values."""
         return {
             "kind": self.kind.value,
             "expression": self.expression,
