@@ -7,10 +7,10 @@ Arrow: what a name needs is loaded when it is first read.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from history_pipeline import old_modules
+from queue_core.runtime.lazy_names import loader
 
 if TYPE_CHECKING:
     from history_pipeline.archives.archive import read_archive
@@ -64,24 +64,24 @@ __all__ = [
 ]
 
 _MODULES = {
-    "archives.archive": ("read_archive",),
-    "archives.changes": ("Change", "archive_changes"),
-    "archives.content": ("verify_content",),
-    "archives.lookup": ("find_archived",),
-    "archives.verification": ("Verified", "checksums", "verify_archive"),
-    "audits.audit": ("audit",),
-    "audits.figures": ("Audit",),
-    "period": ("Period",),
-    "reports.report": ("write_figures", "write_page"),
-    "rollups.rolled_audit": ("rolled_audit",),
-    "scale": ("Scale",),
-    "session": ("open_session",),
-    "source.data_source": ("StickybusSource", "read_history"),
-    "upkeep.archiving": ("Archived", "archive_history"),
-    "upkeep.compaction": ("Compacted", "compact_archive"),
-    "upkeep.erasure": ("Erased", "erase_archived"),
-    "upkeep.expiry": ("Expired", "expire_archive"),
-    "upkeep.replay": ("Replayed", "replay_archive"),
+    "history_pipeline.archives.archive": ("read_archive",),
+    "history_pipeline.archives.changes": ("Change", "archive_changes"),
+    "history_pipeline.archives.content": ("verify_content",),
+    "history_pipeline.archives.lookup": ("find_archived",),
+    "history_pipeline.archives.verification": ("Verified", "checksums", "verify_archive"),
+    "history_pipeline.audits.audit": ("audit",),
+    "history_pipeline.audits.figures": ("Audit",),
+    "history_pipeline.period": ("Period",),
+    "history_pipeline.reports.report": ("write_figures", "write_page"),
+    "history_pipeline.rollups.rolled_audit": ("rolled_audit",),
+    "history_pipeline.scale": ("Scale",),
+    "history_pipeline.session": ("open_session",),
+    "history_pipeline.source.data_source": ("StickybusSource", "read_history"),
+    "history_pipeline.upkeep.archiving": ("Archived", "archive_history"),
+    "history_pipeline.upkeep.compaction": ("Compacted", "compact_archive"),
+    "history_pipeline.upkeep.erasure": ("Erased", "erase_archived"),
+    "history_pipeline.upkeep.expiry": ("Expired", "expire_archive"),
+    "history_pipeline.upkeep.replay": ("Replayed", "replay_archive"),
 }
 
 
@@ -91,14 +91,12 @@ def __dir__() -> list[str]:
 
 # Type checkers read the imports above: to them, a name that is not there is an error.
 if not TYPE_CHECKING:
+    _load = loader(__name__, _MODULES)
 
     def __getattr__(name: str) -> object:
-        for module, names in _MODULES.items():
-            if name in names:
-                return getattr(import_module(f"{__name__}.{module}"), name)
-        if name in old_modules.NAMES:
+        if name in old_modules.NAMES and name not in __all__:
             return sys.modules[f"{__name__}.{name}"]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _load(name)
 
 
 old_modules.install(__name__)

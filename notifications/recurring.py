@@ -8,8 +8,9 @@ from typing import TypedDict, Unpack
 from notifications.recurring_schedules import RecurringSchedules, Schedule
 from notifications.waiting_notifications import WaitingNotifications
 from queue_core.engine import QueueEngine
+from queue_core.model.missed_policy import MissedPolicy
 from queue_core.model.posting import Posting, SearchKey
-from queue_core.model.recurrence import MissedPolicy, parse
+from queue_core.model.recurrence import parse
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.arguments import name as check_name

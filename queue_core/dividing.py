@@ -11,7 +11,8 @@ from queue_core.opening import open_existing, refuse_misfit
 from queue_core.runtime.arguments import not_allowed
 from sql import partitioning, schema
 from sql.database import Database
-from sql.partitions import Partition, Period
+from sql.partitions import Partition
+from sql.period import Period
 from sql.tables import entry_tables
 
 

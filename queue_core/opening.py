@@ -25,6 +25,7 @@ from queue_core.storage.unreachable import unreachable
 from sql import schema
 from sql.database import Database
 from sql.errors import InheritedFileError, MissingDriverError, UnsupportedDatabaseError
+from sql.names import DEFAULT_TABLES
 
 
 def open_database(
@@ -186,7 +187,7 @@ def _lacking(report: schema.SchemaReport) -> str:
 
 
 def create_schema(
-    url: str | URL | SqlalchemyEngine, *, tables: Iterable[str] = schema.DEFAULT_TABLES
+    url: str | URL | SqlalchemyEngine, *, tables: Iterable[str] = DEFAULT_TABLES
 ) -> schema.SchemaReport:
     """Create the tables that are missing, and upgrade an older schema.
 

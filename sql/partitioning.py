@@ -12,7 +12,8 @@ from functools import partial
 from sqlalchemy import Connection, Table
 
 from sql.database import Database
-from sql.partitions import MARGIN, Partition, Period, Span, spans
+from sql.partitions import MARGIN, Partition, Span, spans
+from sql.period import Period
 from sql.transient import UPGRADE_STEP, Patience
 
 LOCK_SECONDS = 0.05

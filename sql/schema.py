@@ -33,11 +33,10 @@ from sqlalchemy import (
 
 from sql.database import Database
 from sql.families import ENTRIES, VERSION_TABLE, metadata_for, table_names
+from sql.names import DEFAULT_TABLES
 from sql.registry import BACKENDS
 from sql.tables import ENTRY_COLUMNS
 from sql.transient import UPGRADE_STEP
-
-DEFAULT_TABLES = ("bus_events", "notifications")
 
 STEP_SECONDS = 86_400.0
 """The time limit of one step of an upgrade.

@@ -1,10 +1,11 @@
 """Stickybus: a persistent event bus and notification queues on the SQL database you have.
 
 Import from here; the packages behind it (`bus`, `notifications`, `work_queue`, `queue_core`, `sql`)
-are its rooms, not its face.
+are its rooms, not its face. What a name needs is loaded when it is first read.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bus
 import notifications
@@ -12,6 +13,127 @@ import queue_core
 import sql
 import work_queue
 from queue_core.errors import ShadowedModuleError
+
+if TYPE_CHECKING:
+    from bus.memory import InMemoryBus
+    from bus.persistent import PersistentBus
+    from notifications.queue import NotificationQueue
+    from notifications.recurring_schedules import Schedule
+    from notifications.service import NotificationService
+    from queue_core.dividing import partition_history
+    from queue_core.errors import (
+        CommitUnknownError,
+        ConfigurationError,
+        DatabaseUnreachableError,
+        DuplicateKeyError,
+        EntryNotChangeableError,
+        EntryNotFoundError,
+        ForkedError,
+        GroupLockedError,
+        GroupNotFoundError,
+        GroupSealedError,
+        HistoryConflictError,
+        InvalidConnectionError,
+        InvalidEventError,
+        InvalidPostError,
+        InvalidRequestError,
+        KeyLockedError,
+        LifecycleError,
+        NaiveDateTimeError,
+        NameTooLongError,
+        NodeNameTakenError,
+        PayloadError,
+        PayloadNotDecodableError,
+        PayloadNotSerialisableError,
+        PayloadTooLargeError,
+        QueueExistsError,
+        QueueNotFoundError,
+        SchemaError,
+        SchemaMissingError,
+        SchemaTooNewError,
+        SchemaTooOldError,
+        StickybusError,
+        WriteLockError,
+    )
+    from queue_core.finishing.feeds import Ended, Feed
+    from queue_core.inspector import Inspector, inspect
+    from queue_core.model.answers import Done, Fail, Retry
+    from queue_core.model.codec import BoundCodec, Codec
+    from queue_core.model.compression import CompressedCodec
+    from queue_core.model.config import BusConfig, NotificationConfig
+    from queue_core.model.encryption import EncryptedCodec
+    from queue_core.model.entry import Entry, Located
+    from queue_core.model.group import GroupStatus
+    from queue_core.model.json_codec import JsonCodec
+    from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted
+    from queue_core.model.limit import Limit
+    from queue_core.model.missed_policy import MissedPolicy
+    from queue_core.model.mode import Mode
+    from queue_core.model.node_config import NodeConfig
+    from queue_core.model.pause import Pause
+    from queue_core.model.posting import Posting
+    from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy
+    from queue_core.model.retry_policies import (
+        Circuit,
+        ExponentialRetries,
+        ImmediateRetries,
+        ScheduledRetries,
+    )
+    from queue_core.model.states import State
+    from queue_core.opening import create_schema
+    from queue_core.reading.bulk import BulkResult, Unchanged
+    from queue_core.reading.depths import QueueDepth
+    from queue_core.reading.explanation import Explanation
+    from queue_core.reading.forgetting import Forgotten
+    from queue_core.reading.held_keys import HeldKey
+    from queue_core.reading.nodes import NodeStatus
+    from queue_core.reading.open_circuits import OpenCircuit
+    from queue_core.reading.overview import QueueStatus
+    from queue_core.reading.reason import Reason
+    from queue_core.reading.schedules import ScheduleStatus
+    from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats
+    from queue_core.reading.workers import WorkerStats
+    from queue_core.retrial import RetryOutcome
+    from queue_core.running.subscriber import EntryContext, ExactlyOnceContext
+    from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
+    from queue_core.runtime.clock import Clock, SystemClock
+    from queue_core.runtime.manual_clock import ManualClock
+    from queue_core.storage.search_keys import KEYLESS, Keyless
+    from sql.doctor.finding import Finding
+    from sql.partitions import Partition
+    from sql.period import Period
+    from sql.schema import SchemaReport
+    from work_queue.counts import NamespaceStats, WorkStats
+    from work_queue.document import Doc, DocClaim, DocSet
+    from work_queue.faults import DependencyError, Fault, FaultKind
+    from work_queue.finished_task import FinishedTask
+    from work_queue.limit import QueueLimit
+    from work_queue.modification import (
+        Change,
+        ChangeDoc,
+        Delete,
+        DeleteDoc,
+        Depend,
+        DependDoc,
+        DependSet,
+        Insert,
+        InsertDoc,
+        Renew,
+        RenewSet,
+        Replay,
+    )
+    from work_queue.modified import Modified
+    from work_queue.refs import DocRef, SetRef, TaskPlace, TaskRef
+    from work_queue.remote.tls import Tls
+    from work_queue.replayed import Replayed
+    from work_queue.rights import Need, PermissionDeniedError, Right, UnauthenticatedError
+    from work_queue.schedule import TaskSchedule
+    from work_queue.task import Task
+    from work_queue.values import UNREAD
+    from work_queue.work_queue import WorkQueue
+    from work_queue.workers.job import Job
+    from work_queue.workers.requests import FailWorker, MoveTask, StopWorker
+    from work_queue.workers.worker import Worker
 
 for _room in (bus, notifications, work_queue, queue_core, sql):
     _path = Path(_room.__file__ or next(iter(_room.__path__), "")).resolve()
@@ -22,130 +144,6 @@ for _room in (bus, notifications, work_queue, queue_core, sql):
             module=_room.__name__,
             path=str(_path),
         )
-
-from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which explains what would fail here
-from bus.persistent import PersistentBus  # noqa: E402
-from notifications.queue import NotificationQueue  # noqa: E402
-from notifications.recurring_schedules import Schedule  # noqa: E402
-from notifications.service import NotificationService  # noqa: E402
-from queue_core.dividing import partition_history  # noqa: E402
-from queue_core.errors import (  # noqa: E402
-    CommitUnknownError,
-    ConfigurationError,
-    DatabaseUnreachableError,
-    DuplicateKeyError,
-    EntryNotChangeableError,
-    EntryNotFoundError,
-    ForkedError,
-    GroupLockedError,
-    GroupNotFoundError,
-    GroupSealedError,
-    HistoryConflictError,
-    InvalidConnectionError,
-    InvalidEventError,
-    InvalidPostError,
-    InvalidRequestError,
-    KeyLockedError,
-    LifecycleError,
-    NaiveDateTimeError,
-    NameTooLongError,
-    NodeNameTakenError,
-    PayloadError,
-    PayloadNotDecodableError,
-    PayloadNotSerialisableError,
-    PayloadTooLargeError,
-    QueueExistsError,
-    QueueNotFoundError,
-    SchemaError,
-    SchemaMissingError,
-    SchemaTooNewError,
-    SchemaTooOldError,
-    StickybusError,
-    WriteLockError,
-)
-from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
-from queue_core.inspector import Inspector, inspect  # noqa: E402
-from queue_core.model.answers import Done, Fail, Retry  # noqa: E402
-from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
-from queue_core.model.compression import CompressedCodec  # noqa: E402
-from queue_core.model.config import BusConfig, NotificationConfig  # noqa: E402
-from queue_core.model.encryption import EncryptedCodec  # noqa: E402
-from queue_core.model.entry import Entry, Located  # noqa: E402
-from queue_core.model.group import GroupStatus  # noqa: E402
-from queue_core.model.json_codec import JsonCodec  # noqa: E402
-from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
-from queue_core.model.limit import Limit  # noqa: E402
-from queue_core.model.mode import Mode  # noqa: E402
-from queue_core.model.node_config import NodeConfig  # noqa: E402
-from queue_core.model.pause import Pause  # noqa: E402
-from queue_core.model.posting import Posting  # noqa: E402
-from queue_core.model.recurrence import MissedPolicy  # noqa: E402
-from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy  # noqa: E402
-from queue_core.model.retry_policies import (  # noqa: E402
-    Circuit,
-    ExponentialRetries,
-    ImmediateRetries,
-    ScheduledRetries,
-)
-from queue_core.model.states import State  # noqa: E402
-from queue_core.opening import create_schema  # noqa: E402
-from queue_core.reading.bulk import BulkResult, Unchanged  # noqa: E402
-from queue_core.reading.depths import QueueDepth  # noqa: E402
-from queue_core.reading.explanation import Explanation  # noqa: E402
-from queue_core.reading.forgetting import Forgotten  # noqa: E402
-from queue_core.reading.held_keys import HeldKey  # noqa: E402
-from queue_core.reading.nodes import NodeStatus  # noqa: E402
-from queue_core.reading.open_circuits import OpenCircuit  # noqa: E402
-from queue_core.reading.overview import QueueStatus  # noqa: E402
-from queue_core.reading.reason import Reason  # noqa: E402
-from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
-from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
-from queue_core.reading.workers import WorkerStats  # noqa: E402
-from queue_core.retrial import RetryOutcome  # noqa: E402
-from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
-from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
-from queue_core.runtime.clock import Clock, SystemClock  # noqa: E402
-from queue_core.runtime.manual_clock import ManualClock  # noqa: E402
-from queue_core.storage.search_keys import KEYLESS, Keyless  # noqa: E402
-from sql.doctor.finding import Finding  # noqa: E402
-from sql.partitions import Partition, Period  # noqa: E402
-from sql.schema import SchemaReport  # noqa: E402
-from work_queue.counts import NamespaceStats, WorkStats  # noqa: E402
-from work_queue.document import Doc, DocClaim, DocSet  # noqa: E402
-from work_queue.faults import DependencyError, Fault, FaultKind  # noqa: E402
-from work_queue.finished_task import FinishedTask  # noqa: E402
-from work_queue.limit import QueueLimit  # noqa: E402
-from work_queue.modification import (  # noqa: E402
-    Change,
-    ChangeDoc,
-    Delete,
-    DeleteDoc,
-    Depend,
-    DependDoc,
-    DependSet,
-    Insert,
-    InsertDoc,
-    Renew,
-    RenewSet,
-    Replay,
-)
-from work_queue.modified import Modified  # noqa: E402
-from work_queue.refs import DocRef, SetRef, TaskPlace, TaskRef  # noqa: E402
-from work_queue.remote.tls import Tls  # noqa: E402
-from work_queue.replayed import Replayed  # noqa: E402
-from work_queue.rights import (  # noqa: E402
-    Need,
-    PermissionDeniedError,
-    Right,
-    UnauthenticatedError,
-)
-from work_queue.schedule import TaskSchedule  # noqa: E402
-from work_queue.task import Task  # noqa: E402
-from work_queue.values import UNREAD  # noqa: E402
-from work_queue.work_queue import WorkQueue  # noqa: E402
-from work_queue.workers.job import Job  # noqa: E402
-from work_queue.workers.requests import FailWorker, MoveTask, StopWorker  # noqa: E402
-from work_queue.workers.worker import Worker  # noqa: E402
 
 __all__ = [
     "KEYLESS",
@@ -296,3 +294,15 @@ __all__ = [
     "inspect",
     "partition_history",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# Type checkers read the imports above: to them, a name that is not there is an error.
+if not TYPE_CHECKING:
+    from queue_core.runtime.lazy_names import loader
+    from stickybus.public_names import MODULES
+
+    __getattr__ = loader(__name__, MODULES)

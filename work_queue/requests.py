@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from queue_core.model.recurrence import MissedPolicy
+from queue_core.model.missed_policy import MissedPolicy
 from work_queue.document import DocClaim
 from work_queue.refs import TaskPlace, TaskRef
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from queue_core.model.recurrence import MissedPolicy
+from queue_core.model.missed_policy import MissedPolicy
 
 
 @dataclass(frozen=True, slots=True)

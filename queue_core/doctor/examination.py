@@ -21,6 +21,7 @@ from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, unchecked
 from sql.doctor.indices import missing_index
 from sql.doctor.plans import bad_plan
+from sql.names import DEFAULT_TABLES
 from sql.registry import doctor_of
 from sql.schema import Fit
 
@@ -40,9 +41,7 @@ def examine(
     doctor = doctor_of(database.dialect.name)
     database.fetch(doctor.settle)
     tables = database.fetch(schema.main_tables)
-    report = database.fetch(
-        lambda connection: schema.check(connection, tables or schema.DEFAULT_TABLES)
-    )
+    report = database.fetch(lambda connection: schema.check(connection, tables or DEFAULT_TABLES))
     now, found = _clock_skew(database, clock or SystemClock())
     found += _schema(report)
     scope = Scope(database.dialect, tables, now, transaction_seconds)

@@ -18,6 +18,7 @@ import msgspec
 
 from queue_core.errors import InvalidPostError, StickybusError
 from queue_core.model.cron import CRON, cron_rule, invalid
+from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.clock import in_utc
 
 MAX_FIRINGS = 1000
@@ -26,17 +27,6 @@ MAX_FIRINGS = 1000
 _SHORTEST_INTERVAL = timedelta(milliseconds=10)
 _LONGEST_INTERVAL = timedelta(days=36_525)
 _INTERVAL = f"{_SHORTEST_INTERVAL.total_seconds()} s to a century, as seconds or a timedelta"
-
-
-class MissedPolicy(StrEnum):
-    """What happens to due dates that passed while no node ran."""
-
-    FIRE_ONCE = "FIRE_ONCE"
-    """One firing: that of the latest of them."""
-    FIRE_ALL = "FIRE_ALL"
-    """A firing for each, oldest first; of more than `MAX_FIRINGS`, the latest."""
-    SKIP = "SKIP"
-    """None, unless the latest is no later than a grace time."""
 
 
 class Kind(StrEnum):

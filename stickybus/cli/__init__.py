@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 
 import typer
-from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import (
     ConfigurationError,
@@ -104,17 +103,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_one_line(error), USAGE)
     except StickybusError as error:
         return _fail(_one_line(error), BAD_DATA)
-    except DBAPIError as error:
-        return _fail(f"the database refused: {_one_line(error.orig or error)}", DATABASE)
     except typer.Abort:
         return _fail("interrupted", INTERRUPTED)
     except Exception as error:
         # Typer's own usage errors; the name of their base class differs between versions of Typer.
         format_message = getattr(error, "format_message", None)
-        if format_message is None:
-            raise
-        message = format_message()
-        return _fail(message, USAGE) if message else USAGE
+        if format_message is not None:
+            message = format_message()
+            return _fail(message, USAGE) if message else USAGE
+        from sqlalchemy.exc import DBAPIError
+
+        if isinstance(error, DBAPIError):
+            return _fail(f"the database refused: {_one_line(error.orig or error)}", DATABASE)
+        raise
     return code if isinstance(code, int) else DONE
 
 

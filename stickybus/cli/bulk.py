@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 import typer
 
-from queue_core.reading.bulk import BulkResult, Stop
-from queue_core.reading.truncation import Progress
 from stickybus.cli.exit_codes import BAD_DATA, INTERRUPTED
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.progress import bar, stoppable
+
+if TYPE_CHECKING:
+    from queue_core.reading.bulk import BulkResult, Stop
+    from queue_core.reading.truncation import Progress
 
 PREVIEW = {
     "record_id": "ID",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from queue_core.reading.open_circuits import OpenCircuit
 from stickybus.cli.output import write_table
+
+if TYPE_CHECKING:
+    from queue_core.reading.open_circuits import OpenCircuit
 
 COLUMNS = {
     "table": "TABLE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,7 +18,9 @@ from stickybus.cli.work import Force, Opening, Queue, opening
 from work_queue.faults import DependencyError
 from work_queue.modification import Delete
 from work_queue.task import Task
-from work_queue.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from work_queue.work_queue import WorkQueue
 
 BATCH = 500
 

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from queue_core.doctor.examination import worst_first
 from queue_core.errors import DatabaseUnreachableError
 from sql.doctor.finding import Finding, Severity
-from sql.registry import doctor_of
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, Url, inspected, url_of
@@ -52,6 +50,8 @@ def doctor(
 
       stickybus doctor --json | jq -r '.findings[].cure'
     """
+    from queue_core.doctor.examination import worst_first
+
     seconds = duration(transaction_age).total_seconds()
     target = url_of(url)
     # What is seen without a connection first: it may be why none opens.
@@ -69,6 +69,8 @@ def doctor(
 
 
 def _outside(backend: str, url: str | None, *, integrity: bool) -> list[Finding]:
+    from sql.registry import doctor_of
+
     try:
         doctor = doctor_of(backend)
     except KeyError:

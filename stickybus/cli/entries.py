@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from queue_core.errors import EntryNotFoundError
-from queue_core.model.entry import Entry
 from queue_core.model.states import State
 from stickybus.cli.entry_changes import discard, release, remove, retry
 from stickybus.cli.entry_options import (
@@ -27,6 +26,9 @@ from stickybus.cli.entry_output import facts_of, write_entries
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from queue_core.model.entry import Entry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,7 +102,8 @@ def show(
     archive: Annotated[
         str | None,
         typer.Option(
-            help="Directory of the archive, if it is not in the database.", show_default=False
+            help="Directory of the archive, if it is not in the database; without --url, only there.",
+            show_default=False,
         ),
     ] = None,
     payload: Payload = False,
@@ -115,19 +118,7 @@ def show(
 
       stickybus entries show 4711 --archive /var/archive
     """
-    with inspected(url) as inspector:
-        located = inspector.entries(table=table, record_ids=[record_id])
-        # History second: an entry may end in between.
-        located = located or inspector.history(table=table, record_ids=[record_id])
-    found = [one.entry for one in located]
-    if not found and archive is not None:
-        found = _archived(archive, table, record_id)
-    if not found:
-        there = "neither live nor in history" + (
-            f", nor in {archive}" if archive is not None else ""
-        )
-        raise EntryNotFoundError(f"{table}: there is no entry {record_id}, {there}.")
-    facts = facts_of(found[0], payload=payload)
+    facts = facts_of(_found(record_id, table, url, archive), payload=payload)
     if as_json:
         write_json(facts)
         return
@@ -143,6 +134,26 @@ def show(
     write_table(
         f"Entry {record_id} of {table}", {"key": "COLUMN", "value": "VALUE"}, rows, empty=""
     )
+
+
+def _found(record_id: int, table: str, url: str | None, archive: str | None) -> Entry:
+    """The entry, from the database or else from the archive, which alone needs no database.
+
+    Raises EntryNotFoundError.
+    """
+    nowhere = ""
+    if url or archive is None:
+        with inspected(url) as inspector:
+            # History second: an entry may end in between.
+            for read in (inspector.entries, inspector.history):
+                for one in read(table=table, record_ids=[record_id]):
+                    return one.entry
+        nowhere = ", neither live nor in history"
+    if archive is not None:
+        for entry in _archived(archive, table, record_id):
+            return entry
+        nowhere += f", nor in {archive}" if nowhere else f" in {archive}"
+    raise EntryNotFoundError(f"{table}: there is no entry {record_id}{nowhere}.")
 
 
 def _archived(archive: str, table: str, record_id: int) -> list[Entry]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
-from queue_core.maintenance import Maintenance, RetryOptions
 from queue_core.model.states import State
-from queue_core.storage.filter import Filter
 from stickybus.cli.entry_options import DEFAULT_TABLE, Key1, Key2, Queue, keys_of
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, errors, plural, write_json
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from queue_core.maintenance import Maintenance, RetryOptions
 
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", show_default=False)]
 
@@ -179,6 +180,8 @@ def remove(
         raise UsageError("give either record ids, or --key1 or --key2")
     with maintained(url, table, queue) as maintenance:
         if by_keys:
+            from queue_core.storage.filter import Filter
+
             removed = maintenance.remove(None, Filter(**keys_of(key1, key2)))
             if as_json:
                 write_json({"removed": removed})

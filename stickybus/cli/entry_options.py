@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from queue_core.storage.search_keys import UNSET, Unset
+if TYPE_CHECKING:
+    from queue_core.storage.search_keys import Unset
 
 DEFAULT_TABLE = "bus_events"
 
@@ -53,6 +54,8 @@ def key_of(given: str) -> int | str:
 
 def keys_of(key1: str | None, key2: str | None) -> Keys:
     """Search keys as the library takes them: what is not given matches all."""
+    from queue_core.storage.search_keys import UNSET
+
     return {
         "search_key1": UNSET if key1 is None else key_of(key1),
         "search_key2": UNSET if key2 is None else key_of(key2),

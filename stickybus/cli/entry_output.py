@@ -6,12 +6,14 @@ Payloads are shown only when asked for: they may be nobody's business.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from queue_core.model.entry import Entry, Located
 from stickybus.cli.output import console, plural, write_json, write_table
+
+if TYPE_CHECKING:
+    from queue_core.model.entry import Entry, Located
 
 
 def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from queue_core.bulk_changes import BulkChanges
 from queue_core.model.states import State
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import (
@@ -144,6 +143,8 @@ def retry(
 
       stickybus failed retry --removed --queue bus --since 10m --yes
     """
+    from queue_core.bulk_changes import BulkChanges
+
     with opened(url, table) as engine:
         call = partial(
             BulkChanges(engine, queue).retry_all,
@@ -174,6 +175,8 @@ def discard(
 
       stickybus failed discard --event Ping --before 30d --yes
     """
+    from queue_core.bulk_changes import BulkChanges
+
     with opened(url, table) as engine:
         call = partial(BulkChanges(engine, queue).discard_all, **known)
         change_all(call, "discarded", yes=yes, as_json=as_json)

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queue_core.grouping import Grouping
 from queue_core.model.group import GroupStatus
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
 from stickybus.cli.output import console, write_json, write_table
@@ -86,6 +85,8 @@ def seal(
     Examples:
       stickybus groups seal 41
     """
+    from queue_core.grouping import Grouping
+
     with opened(url, table) as engine:
         newly = Grouping(engine, table).seal(group)
     if as_json:

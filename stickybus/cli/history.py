@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import msgspec
 import typer
 
-from queue_core.dividing import partition_history
-from queue_core.model.entry import Located
 from queue_core.model.states import State
-from queue_core.reading.filters import HistoryFilters
-from queue_core.reading.forgetting import Forgotten
-from sql.partitions import Period
+from sql.period import Period
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
     AnyTable,
@@ -34,6 +30,11 @@ from stickybus.cli.output import console, errors, plural, write_json, write_tabl
 from stickybus.cli.progress import bar
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained, url_of
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from queue_core.model.entry import Located
+    from queue_core.reading.filters import HistoryFilters
+    from queue_core.reading.forgetting import Forgotten
 
 app = typer.Typer(
     no_args_is_help=True, help="List, archive, replay, truncate, divide and forget what has ended."
@@ -120,13 +121,13 @@ def list_history(
         raise UsageError("--dead-letters needs the database: no archive says what was tried again")
     now = datetime.now(UTC)
     keys = keys_of(key1, key2)
-    filters = HistoryFilters(
-        states=state,
-        finished_since=None if since is None else moment(since, now=now),
-        finished_before=None if before is None else moment(before, now=now),
-        search_key1=keys["search_key1"],
-        search_key2=keys["search_key2"],
-    )
+    filters: HistoryFilters = {
+        "states": state,
+        "finished_since": None if since is None else moment(since, now=now),
+        "finished_before": None if before is None else moment(before, now=now),
+        "search_key1": keys["search_key1"],
+        "search_key2": keys["search_key2"],
+    }
     where = _Where(table=table, queue_name=queue, event_name=event, limit=limit)
     if archive is not None:
         found = _archived(archive, where, filters)
@@ -208,6 +209,8 @@ def partition(
 
       stickybus history partition --table notifications --by day
     """
+    from queue_core.dividing import partition_history
+
     found = partition_history(url_of(url), by=by, table=table)
     if as_json:
         write_json({"table": f"{table}_history", "partitions": [asdict(one) for one in found]})

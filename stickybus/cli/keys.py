@@ -8,7 +8,6 @@ import msgspec
 import typer
 
 from queue_core.model.keyed import KeyStatus
-from queue_core.reading.keys import Keys
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected, opened
 
@@ -90,6 +89,8 @@ def release(
     Examples:
       stickybus keys release invoice-41 --table notifications --queue shop:invoices
     """
+    from queue_core.reading.keys import Keys
+
     with opened(url, table) as engine:
         released = Keys(engine.store).release(queue, key)
     if not released:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from queue_core.limiting import Limiting
 from queue_core.model.limit import Limit
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import duration
@@ -85,6 +84,8 @@ def limit(
 
       stickybus limit bus --per-key 3
     """
+    from queue_core.limiting import Limiting
+
     with opened(url, table) as engine:
         made = Limiting(engine, queue).limit(
             concurrency=concurrency,
@@ -111,6 +112,8 @@ def unlimit(
     Examples:
       stickybus unlimit bus
     """
+    from queue_core.limiting import Limiting
+
     with opened(url, table) as engine:
         removed = Limiting(engine, queue).unlimit()
     if as_json:

@@ -6,10 +6,6 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
-_render = structlog.processors.LogfmtRenderer(bool_as_flag=False)
-
 
 class LogfmtFormatter(logging.Formatter):
     """`ts=… level=… logger=… event=… key=value …`; a traceback is one escaped value."""
@@ -19,6 +15,9 @@ class LogfmtFormatter(logging.Formatter):
 
         Facts of the library's own records (`record.facts`) become keys.
         """
+        # Most commands log nothing.
+        from structlog.processors import LogfmtRenderer
+
         facts: dict[str, Any] | None = getattr(record, "facts", None)
         message = record.getMessage()
         line: dict[str, Any] = {
@@ -35,7 +34,7 @@ class LogfmtFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _render(None, "", line)
+        return LogfmtRenderer(bool_as_flag=False)(None, "", line)
 
 
 def configure(level: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from queue_core.reading.nodes import NodeStatus
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
+
+if TYPE_CHECKING:
+    from queue_core.reading.nodes import NodeStatus
 
 COLUMNS = {
     "name": "NODE",

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 METRICS, HEALTH = "/metrics", "/health"
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
@@ -40,6 +42,8 @@ class Health:
 
 def pages(registry: CollectorRegistry, health: Callable[[], Health]) -> WSGIApplication:
     """The WSGI application of both pages: 404 for other paths, 405 but for GET and HEAD."""
+    from prometheus_client import make_wsgi_app
+
     metrics: WSGIApplication = make_wsgi_app(registry)
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -9,7 +9,6 @@ import msgspec
 import typer
 
 from queue_core.model.pause import Pause
-from queue_core.pausing import Pausing
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import aware, duration
 from stickybus.cli.output import console, write_json, write_table
@@ -72,6 +71,8 @@ def pause(
 
       stickybus pause bus --handler app.mails.confirm
     """
+    from queue_core.pausing import Pausing
+
     with opened(url, table) as engine:
         made = Pausing(engine, queue).pause(
             handler=handler, order_key=order_key, reason=reason, until=_until(until), by=by
@@ -101,6 +102,8 @@ def resume(
 
       stickybus resume bus --handler app.mails.confirm
     """
+    from queue_core.pausing import Pausing
+
     with opened(url, table) as engine:
         resumed = Pausing(engine, queue).resume(handler=handler, order_key=order_key)
     if as_json:

@@ -8,13 +8,11 @@ often one has to start again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, PayloadError, StickybusError
-from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.keyed import Keep, Posted
 from queue_core.model.lanes import ANY_NODE
 from stickybus.cli import line_source
@@ -36,6 +34,9 @@ from stickybus.cli.post_options import (
 )
 from stickybus.cli.target import Json, Url, engine_of
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from queue_core.engine import QueueEngine
 
 BAD_DATA = 1
 
@@ -82,6 +83,8 @@ def post(
         options={"keep": _kept(keep), "on_conflict": on_conflict, "priority": priority},
     )
     _check_event(event, event_field)
+    from queue_core.model.config import BusConfig
+
     config = BusConfig.from_environment(name=bus, table=table)
     with engine_of(url, config) as engine:
         _run(engine, config.name, file, fields, from_line, as_json=as_json)
@@ -143,6 +146,8 @@ def schedule(
         key=key,
         options={"keep": _kept(keep), "on_conflict": on_conflict},
     )
+    from queue_core.model.config import NotificationConfig
+
     with engine_of(url, NotificationConfig.from_environment(table=table)) as engine:
         _run(engine, queue, file, fields, from_line, as_json=as_json)
 

@@ -8,7 +8,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from queue_core.bulk_changes import BulkChanges
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import DEFAULT_TABLE, EventName, Key1, Key2, Keys, Queue, keys_of
 from stickybus.cli.moments import aware, duration
@@ -74,6 +73,8 @@ def clear(
 
       stickybus queues clear --table notifications --all --yes
     """
+    from queue_core.bulk_changes import BulkChanges
+
     with opened(url, table) as engine:
         changes = BulkChanges(engine, chosen.queue_name)
         call = partial(changes.remove_all, **chosen.filters) if chosen.filtered else changes.clear
@@ -107,6 +108,8 @@ def reschedule(
 
       stickybus queues reschedule 2026-01-31T09:00:00Z --table notifications --all
     """
+    from queue_core.bulk_changes import BulkChanges
+
     with opened(url, table) as engine:
         changes = BulkChanges(engine, chosen.queue_name)
         call = partial(changes.reschedule_all, at=_date(to), **chosen.filters)

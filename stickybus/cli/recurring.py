@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from queue_core.reading.schedules import ScheduleStatus
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
+
+if TYPE_CHECKING:
+    from queue_core.reading.schedules import ScheduleStatus
 
 COLUMNS = {
     "table": "TABLE",

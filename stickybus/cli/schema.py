@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import (
@@ -20,13 +20,14 @@ from rich.progress import (
 )
 
 from queue_core.errors import SchemaMissingError, SchemaTooNewError
-from queue_core.model.config import BusConfig
-from sql import schema
-from sql.database import Database
-from sql.registry import BACKENDS
+from sql.names import DEFAULT_TABLES, DIALECTS
 from stickybus.cli.output import console, errors, write_json
 from stickybus.cli.target import Json, Url, connected, url_of
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from sql import schema
+    from sql.database import Database
 
 app = typer.Typer(no_args_is_help=True, help="Create, upgrade, check and show the tables.")
 
@@ -37,19 +38,23 @@ Tables = Annotated[
     list[str] | None,
     typer.Option(
         "--table",
-        help=f"Main table of a bus or service; may be repeated. Default: {' and '.join(schema.DEFAULT_TABLES)}.",
+        help=f"Main table of a bus or service; may be repeated. Default: {' and '.join(DEFAULT_TABLES)}.",
         show_default=False,
     ),
 ]
 
 
 def _names(tables: list[str] | None) -> tuple[str, ...]:
+    from queue_core.model.config import BusConfig
+
     for table in tables or ():
         BusConfig(table=table)  # raises for a name that no bus could have
-    return tuple(tables or schema.DEFAULT_TABLES)
+    return tuple(tables or DEFAULT_TABLES)
 
 
 def _refuse_newer(database: Database, report: schema.SchemaReport) -> None:
+    from sql import schema
+
     if report.fit is schema.Fit.TOO_NEW:
         raise SchemaTooNewError(
             f"{database.url.render_as_string()} has schema {report.found}, which this version (schema {report.expected}) "
@@ -77,6 +82,8 @@ def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> N
 
       stickybus schema create --table orders_events
     """
+    from sql import schema
+
     names = _names(table)
     with (
         connected(url, may_create=True, statement_timeout_seconds=schema.STEP_SECONDS) as database,
@@ -106,6 +113,8 @@ def upgrade(*, url: Url = None, as_json: Json = False) -> None:
     Example:
       stickybus schema upgrade --url postgresql://user@host/name
     """
+    from sql import schema
+
     with (
         connected(url, statement_timeout_seconds=schema.STEP_SECONDS) as database,
         _watched(database) as progress,
@@ -166,6 +175,8 @@ def _watched(database: Database) -> Iterator[schema.Progress]:
 
 
 def _nothing_to_do(report: schema.SchemaReport) -> str:
+    from sql import schema
+
     newer = f"the schema is newer ({report.found}) and works with this version ({report.expected})"
     current = f"the schema is current ({report.expected})"
     return f"nothing to do, {newer if report.fit is schema.Fit.NEWER else current}"
@@ -180,6 +191,8 @@ def check(*, url: Url = None, table: Tables = None, as_json: Json = False) -> No
     Example:
       stickybus schema check --json
     """
+    from sql import schema
+
     names = _names(table)
     with connected(url) as database:
         report = database.fetch(lambda connection: schema.check(connection, names))
@@ -202,7 +215,7 @@ def show(
     dialect: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(BACKENDS)}. Default: that of the URL.", show_default=False
+            help=f"One of {', '.join(DIALECTS)}. Default: that of the URL.", show_default=False
         ),
     ] = None,
     table: Tables = None,
@@ -216,11 +229,13 @@ def show(
 
       stickybus schema show --dialect mariadb --table orders_events
     """
+    from sql import schema
+
     if dialect is None and not url:
-        raise UsageError(f"give --dialect ({', '.join(BACKENDS)}), or --url")
+        raise UsageError(f"give --dialect ({', '.join(DIALECTS)}), or --url")
     name = dialect or url_of(url).get_backend_name()
-    if name not in BACKENDS:
-        raise UsageError(f"{name!r} is no dialect; use one of {', '.join(BACKENDS)}")
+    if name not in DIALECTS:
+        raise UsageError(f"{name!r} is no dialect; use one of {', '.join(DIALECTS)}")
     ddl = schema.ddl(name, _names(table))
     if as_json:
         write_json({"dialect": name, "ddl": ddl})

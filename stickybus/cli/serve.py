@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from prometheus_client import CollectorRegistry
 
 from stickybus.cli import logs
 from stickybus.cli.option_groups import grouped
@@ -20,12 +18,11 @@ from stickybus.cli.output import write_json
 from stickybus.cli.target import Json, Url, url_of
 from stickybus.cli.usage import UsageError
 from work_queue.service.authoriser import Authoriser
-from work_queue.service.authorisers.policy import PolicyFile
-from work_queue.service.calls import Calls
-from work_queue.service.listener import Listener
-from work_queue.service.service import Service
 from work_queue.service.tls import Tls
-from work_queue.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from work_queue.service.calls import Calls
+    from work_queue.service.listener import Listener
 
 
 @dataclass(frozen=True)
@@ -97,6 +94,8 @@ def _authoriser(
     if policy is not None and opa_url is not None:
         raise UsageError("give either --policy or --opa-url")
     if policy is not None:
+        from work_queue.service.authorisers.policy import PolicyFile
+
         return PolicyFile(policy)
     if opa_url is None:
         return None
@@ -128,6 +127,14 @@ def serve(
 
       stickybus serve --host :: --policy rights.toml --tls-certificate own.pem --tls-key key.pem
     """
+    import asyncio
+
+    from prometheus_client import CollectorRegistry
+
+    from work_queue.service.calls import Calls
+    from work_queue.service.service import Service
+    from work_queue.work_queue import WorkQueue
+
     levels = ("debug", "info", "warning", "error")
     if log_level.lower() not in levels:
         raise UsageError(f"--log-level {log_level!r} is none of {', '.join(levels)}")

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from queue_core.cluster.subscriber_sets import Difference
-from queue_core.inspector import Inspector
 from queue_core.model.pause import Pause
-from queue_core.reading.nodes import NodeStatus
-from queue_core.reading.open_circuits import OpenCircuit
-from queue_core.reading.overview import RATE_SECONDS, QueueStatus
-from queue_core.reading.schedules import ScheduleStatus
 from stickybus.cli.circuits import write_circuits
 from stickybus.cli.nodes import write_nodes
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.pauses import write_pauses
 from stickybus.cli.recurring import write_schedules
 from stickybus.cli.target import Json, Url, inspected
+
+if TYPE_CHECKING:
+    from queue_core.cluster.subscriber_sets import Difference
+    from queue_core.inspector import Inspector
+    from queue_core.reading.nodes import NodeStatus
+    from queue_core.reading.open_circuits import OpenCircuit
+    from queue_core.reading.overview import QueueStatus
+    from queue_core.reading.schedules import ScheduleStatus
 
 TYPES_SHOWN = 3
 QUEUE_COLUMNS = {
@@ -81,6 +83,8 @@ def status(
 
       stickybus status --table notifications --json
     """
+    from queue_core.reading.overview import RATE_SECONDS
+
     with inspected(url) as inspector:
         found = _read(inspector, table)
     if as_json:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
-from bus.subscriptions import Subscriptions
-from queue_core.engine import QueueEngine
-from queue_core.inspector import Inspector
-from queue_core.maintenance import Maintenance
-from queue_core.model.config import BusConfig, QueueConfig
-from queue_core.model.event_types import EventTypes
-from queue_core.opening import open_database, open_existing
-from sql.database import Database
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from queue_core.engine import QueueEngine
+    from queue_core.inspector import Inspector
+    from queue_core.maintenance import Maintenance
+    from queue_core.model.config import QueueConfig
+    from sql.database import Database
 
 Url = Annotated[
     str | None,
@@ -48,6 +47,9 @@ def url_of(url: str | None) -> URL:
     """
     if not url:
         raise UsageError("no database: give --url, or set STICKYBUS_URL")
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -67,6 +69,8 @@ def connected(
     SQLite makes a file by opening it: unless `may_create`, one that is not there counts as
     unreachable.
     """
+    from queue_core.opening import open_database, open_existing
+
     database = (open_database if may_create else open_existing)(
         url_of(url),
         statement_timeout_seconds=statement_timeout_seconds,
@@ -81,6 +85,8 @@ def connected(
 @contextmanager
 def inspected(url: str | None, *, statement_timeout_seconds: float = 30.0) -> Iterator[Inspector]:
     """A look at the database. Raises as `connected`."""
+    from queue_core.inspector import Inspector
+
     with connected(url, statement_timeout_seconds=statement_timeout_seconds) as database:
         yield Inspector(database)
 
@@ -91,6 +97,8 @@ def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
 
     Raises SchemaMissingError, and as `connected`.
     """
+    from queue_core.model.config import BusConfig
+
     with inspected(url) as inspector:
         inspector.check_table(table)
     with engine_of(url, BusConfig(table=table)) as engine:
@@ -100,6 +108,8 @@ def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
 @contextmanager
 def maintained(url: str | None, table: str, queue_name: str | None = None) -> Iterator[Maintenance]:
     """Changes by hand to one queue of a table that exists, or to all (None). Raises as `opened`."""
+    from queue_core.maintenance import Maintenance
+
     with opened(url, table) as engine:
         yield Maintenance(engine, queue_name)
 
@@ -107,6 +117,10 @@ def maintained(url: str | None, table: str, queue_name: str | None = None) -> It
 @contextmanager
 def engine_of(url: str | None, config: QueueConfig) -> Iterator[QueueEngine]:
     """An engine that posts and changes but runs nothing; SQLite gets its tables at once."""
+    from bus.subscriptions import Subscriptions
+    from queue_core.engine import QueueEngine
+    from queue_core.model.event_types import EventTypes
+
     types = EventTypes()
     engine = QueueEngine(url_of(url), config, Subscriptions("", types, shared=True), types)
     try:

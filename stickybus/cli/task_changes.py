@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +17,9 @@ from stickybus.cli.work import Force, Opening, Queue, opening, seconds, value_of
 from work_queue.faults import DependencyError
 from work_queue.modification import Delete, Insert
 from work_queue.task import Task
-from work_queue.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from work_queue.work_queue import WorkQueue
 
 RETRY_SECONDS = 3.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,9 @@ from stickybus.cli.option_groups import grouped
 from stickybus.cli.target import Json
 from stickybus.cli.task_output import Id, read, refuse, write
 from stickybus.cli.work import Lease, Opening, Queue, opening, seconds
-from work_queue.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from work_queue.work_queue import WorkQueue
 
 
 @grouped(opened=opening)

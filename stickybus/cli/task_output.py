@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -12,7 +12,9 @@ from stickybus.cli.output import errors, plural, write_json, write_table
 from stickybus.cli.work import facts, row
 from work_queue.finished_task import FinishedTask
 from work_queue.task import Task
-from work_queue.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from work_queue.work_queue import WorkQueue
 
 COLUMNS = {
     "id": "ID",

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queue_core.model.recurrence import MissedPolicy
+from queue_core.model.missed_policy import MissedPolicy
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json

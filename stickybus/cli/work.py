@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import typer
@@ -21,9 +21,11 @@ from work_queue.remote.address import is_service
 from work_queue.remote.tls import Tls
 from work_queue.task import Task
 from work_queue.values import UNREAD
-from work_queue.work_queue import WorkQueue
 
-Opening: TypeAlias = Callable[[], AbstractContextManager[WorkQueue]]
+if TYPE_CHECKING:
+    from work_queue.work_queue import WorkQueue
+
+Opening: TypeAlias = "Callable[[], AbstractContextManager[WorkQueue]]"
 Queue = Annotated[str, typer.Option("--queue", "-q", help="The queue.", show_default=False)]
 OfQueue = Annotated[
     str | None, typer.Option("--queue", "-q", help="Those of this queue.", show_default=False)
@@ -92,6 +94,8 @@ def opening(
 
     @contextmanager
     def opened() -> Iterator[WorkQueue]:
+        from work_queue.work_queue import WorkQueue
+
         try:
             if url is not None and is_service(url):
                 work = WorkQueue(url, claimant=claimant, tls=tls)

@@ -13,25 +13,23 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-from prometheus_client import REGISTRY
 
-from bus.persistent import PersistentBus
-from notifications.service import NotificationService
-from queue_core.runtime.log import get_logger
 from stickybus.cli import logs
 from stickybus.cli.output import write_json
 from stickybus.cli.pages import Health, pages, served
 from stickybus.cli.target import Json, Url
 from stickybus.cli.usage import UsageError
 
-log = get_logger(__name__)
+if TYPE_CHECKING:
+    from bus.persistent import PersistentBus
+    from notifications.service import NotificationService
 
 UNFINISHED = 1
 
-Runnable = PersistentBus | NotificationService
+Runnable: TypeAlias = "PersistentBus | NotificationService"
 
 
 def worker(
@@ -73,6 +71,9 @@ def worker(
 
       stickybus worker shop.events:make_all --metrics-port 9000 --log-level warning
     """
+    from queue_core.runtime.log import get_logger
+
+    log = get_logger(__name__)
     levels = ("debug", "info", "warning", "error")
     if log_level.lower() not in levels:
         raise UsageError(f"--log-level {log_level!r} is none of {', '.join(levels)}")
@@ -132,6 +133,9 @@ def load(target: str, folder: Path) -> list[Runnable]:
 
 
 def _runnables(found: Any, target: str) -> list[Runnable]:
+    from bus.persistent import PersistentBus
+    from notifications.service import NotificationService
+
     if callable(found) and not isinstance(found, PersistentBus | NotificationService):
         try:
             found = found()
@@ -164,6 +168,8 @@ def _told(error: BaseException) -> str:
 
 
 def _serve_pages(runnables: list[Runnable], host: str, port: int, closing: ExitStack) -> int:
+    from prometheus_client import REGISTRY
+
     application = pages(REGISTRY, partial(health_of, runnables))
     try:
         return closing.enter_context(served(application, host, port))

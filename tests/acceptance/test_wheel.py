@@ -48,6 +48,7 @@ def test_importing_stickybus_needs_no_driver_and_no_spark(run: Run) -> None:
         "python",
         "-c",
         "import importlib.util, stickybus\n"
+        "from stickybus import *\n"
         "print([name for name in ('psycopg', 'pymysql', 'pyspark') if importlib.util.find_spec(name)])\n"
         "print(stickybus.__file__)",
     )

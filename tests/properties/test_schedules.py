@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queue_core.model.recurrence import MissedPolicy, Recurrence, parse
+from queue_core.model.missed_policy import MissedPolicy
+from queue_core.model.recurrence import Recurrence, parse
 
 MINUTE = timedelta(minutes=1)
 GRACE = timedelta(seconds=60)

@@ -13,6 +13,7 @@ from sql import families, schema
 from sql.database import Database
 from sql.doctor.base import Scope
 from sql.families import ENTRIES, FAMILIES, NODES, Family, metadata_for, table_names
+from sql.names import DEFAULT_TABLES, DIALECTS
 from sql.registry import BACKENDS
 
 
@@ -49,15 +50,15 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
 def test_a_declared_family_is_missed_created_and_examined(database: Database) -> None:
     report = database.fetch(schema.check)
     assert report.fit is schema.Fit.MISSING
-    made = {"queue_marks", *(f"{main}_limits" for main in schema.DEFAULT_TABLES)}
+    made = {"queue_marks", *(f"{main}_limits" for main in DEFAULT_TABLES)}
     assert set(report.missing_tables) == made
 
-    schema.ensure(database, schema.DEFAULT_TABLES)
+    schema.ensure(database, DEFAULT_TABLES)
 
     assert database.fetch(schema.check).fit is schema.Fit.CURRENT
     assert made <= set(database.fetch(lambda connection: inspect(connection).get_table_names()))
-    assert database.fetch(schema.main_tables) == schema.DEFAULT_TABLES
-    scope = Scope(database.dialect, schema.DEFAULT_TABLES, datetime.now(UTC), 60.0)
+    assert database.fetch(schema.main_tables) == DEFAULT_TABLES
+    scope = Scope(database.dialect, DEFAULT_TABLES, datetime.now(UTC), 60.0)
     assert made <= set(scope.names)
     database.close()
 
@@ -99,3 +100,7 @@ def test_each_table_belongs_to_one_family() -> None:
 @pytest.mark.usefixtures("database")
 def test_the_names_of_tables_are_those_of_the_defined_tables() -> None:
     assert sorted(table_names("orders", "mails")) == sorted(metadata_for("orders", "mails").tables)
+
+
+def test_the_dialects_that_are_named_are_those_that_are_served() -> None:
+    assert tuple(BACKENDS) == DIALECTS

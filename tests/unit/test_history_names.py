@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-import subprocess
-import sys
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,28 +69,3 @@ def test_a_name_that_never_was_is_no_attribute(module: str) -> None:
     name = f"history_pipeline{module}"
     with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'find'$"):
         importlib.import_module(name).find  # noqa: B018 -- reading it is the test
-
-
-def test_type_checkers_and_python_find_the_same_names() -> None:
-    tree = ast.parse(Path(history_pipeline.__file__).read_text("utf-8"))
-    checked = {
-        alias.name: node.module
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for node in ast.walk(block)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert sorted(checked) == history_pipeline.__all__ == dir(history_pipeline)
-    for name, module in checked.items():
-        assert module is not None
-        assert getattr(history_pipeline, name) is getattr(importlib.import_module(module), name)
-
-
-def test_the_package_loads_neither_spark_nor_arrow() -> None:
-    heavy = "{'pyspark', 'pyarrow', 'numpy', 'sqlalchemy'}"
-    program = f"import sys, history_pipeline; print(sorted({heavy} & sys.modules.keys()))"
-    ended = subprocess.run(
-        (sys.executable, "-c", program), capture_output=True, text=True, check=True
-    )
-    assert ended.stdout == "[]\n"

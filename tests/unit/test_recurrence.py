@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
-from queue_core.model.recurrence import MAX_FIRINGS, MissedPolicy, Recurrence, parse
+from queue_core.model.missed_policy import MissedPolicy
+from queue_core.model.recurrence import MAX_FIRINGS, Recurrence, parse
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BERLIN = "Europe/Berlin"

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
-from queue_core.model.recurrence import MissedPolicy
+from queue_core.model.missed_policy import MissedPolicy
 from work_queue import checks
 from work_queue.face.part import Part
 from work_queue.schedule import TaskSchedule

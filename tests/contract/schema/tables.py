@@ -17,6 +17,7 @@ from sqlalchemy import (
 from sql import schema
 from sql.database import Database
 from sql.families import VERSION_TABLE, metadata_for
+from sql.names import DEFAULT_TABLES
 from sql.schema import SchemaReport
 
 TABLES = {
@@ -68,7 +69,7 @@ def tables(engine: Engine) -> set[str]:
 
 def report(engine: Engine, *names: str) -> SchemaReport:
     with engine.connect() as connection:
-        return schema.check(connection, names or schema.DEFAULT_TABLES)
+        return schema.check(connection, names or DEFAULT_TABLES)
 
 
 def differences(connection: Connection, *names: str) -> list[Any]:

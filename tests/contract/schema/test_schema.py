@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from sql import schema
 from sql.families import metadata_for
+from sql.names import DEFAULT_TABLES
 from sql.schema import Fit
 from stickybus import (
     BusConfig,
@@ -43,7 +44,7 @@ from tests.contract.schema.tables import TABLES, described, differences, reflect
 def test_the_names_of_all_tables_that_the_schema_makes_beside_the_entries_are_taken(
     engine: Engine,
 ) -> None:
-    entries = {f"{name}{end}" for name in schema.DEFAULT_TABLES for end in ("", "_history")}
+    entries = {f"{name}{end}" for name in DEFAULT_TABLES for end in ("", "_history")}
     own = sorted(set(inspect(engine).get_table_names()) - entries)
     for name in own:
         with pytest.raises(ConfigurationError, match=f"neither {', '.join(own)} nor a name"):
@@ -54,14 +55,14 @@ def test_the_names_of_all_tables_that_the_schema_makes_beside_the_entries_are_ta
 
 def test_the_migrations_end_where_the_table_definitions_stand(engine: Engine) -> None:
     with engine.connect() as connection:
-        assert differences(connection, *schema.DEFAULT_TABLES) == []
+        assert differences(connection, *DEFAULT_TABLES) == []
 
 
 def test_migrated_columns_have_the_types_collations_and_defaults_of_the_definition(
     empty: Engine, engine: Engine
 ) -> None:
     """What Alembic's comparison does not look at."""
-    metadata_for(*schema.DEFAULT_TABLES).create_all(empty)
+    metadata_for(*DEFAULT_TABLES).create_all(empty)
 
     assert described(engine) == described(empty)
 
@@ -92,7 +93,7 @@ def test_tables_of_further_names_are_added_at_any_time(engine: Engine) -> None:
     assert tables(engine) == TABLES | {"audit_events", "audit_events_history"}
     assert report(engine, "audit_events", "bus_events").fit is Fit.CURRENT
     with engine.connect() as connection:
-        assert differences(connection, "audit_events", *schema.DEFAULT_TABLES) == []
+        assert differences(connection, "audit_events", *DEFAULT_TABLES) == []
         assert schema.main_tables(connection) == ("audit_events", "bus_events", "notifications")
         if connection.dialect.name == "postgresql":
             options = text(
@@ -235,7 +236,7 @@ def test_a_creation_killed_after_any_change_of_a_table_ends_when_it_is_run_again
     empty: Engine, engine: Engine
 ) -> None:
     """There such a change commits by itself, before the version that tells of it."""
-    assert runs_until_created(empty, *schema.DEFAULT_TABLES) > len(TABLES)
+    assert runs_until_created(empty, *DEFAULT_TABLES) > len(TABLES)
 
     assert report(empty).fit is Fit.CURRENT
     assert described(empty) == described(engine)

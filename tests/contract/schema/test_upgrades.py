@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sql import schema
 from sql.database import Database
 from sql.families import VERSION_TABLE
+from sql.names import DEFAULT_TABLES
 from sql.schema import Fit
 from sql.types import DATE_GLOB, SECONDS_GLOB
 from stickybus import SchemaTooNewError, SchemaTooOldError, create_schema
@@ -23,7 +24,7 @@ from tests.contract.schema.tables import TABLES, described, differences, report,
 
 def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
     """Make the tables as they were at a revision."""
-    config = schema.alembic_config(names or schema.DEFAULT_TABLES)
+    config = schema.alembic_config(names or DEFAULT_TABLES)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
@@ -98,7 +99,7 @@ def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
     make_bus: MakeBus, empty: Engine, engine: Engine
 ) -> None:
     create_schema(engine.url, tables=["audit_events"])
-    make_schema_of(empty, "0001", "audit_events", *schema.DEFAULT_TABLES)
+    make_schema_of(empty, "0001", "audit_events", *DEFAULT_TABLES)
     with empty.begin() as connection:
         connection.execute(text("INSERT INTO bus_events (class_name) VALUES ('Ping')"))
 
@@ -114,7 +115,7 @@ def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
 def test_an_upgrade_lets_tables_take_dates_to_the_second_and_keeps_ids(
     make_bus: MakeBus, empty: Engine
 ) -> None:
-    make_schema_of(empty, "0006", *schema.DEFAULT_TABLES)
+    make_schema_of(empty, "0006", *DEFAULT_TABLES)
     with empty.begin() as connection:  # the constraints as they were
         connection.exec_driver_sql("PRAGMA writable_schema=ON")
         for date in ("created_date", "effective_date", "processing_available_date"):
@@ -138,7 +139,7 @@ def test_an_upgrade_lets_tables_take_dates_to_the_second_and_keeps_ids(
 
     with empty.begin() as connection:
         connection.exec_driver_sql(row.format("CURRENT_TIMESTAMP"))
-        assert differences(connection, *schema.DEFAULT_TABLES) == []
+        assert differences(connection, *DEFAULT_TABLES) == []
     assert sorted(entry.record_id for entry in make_bus(database=empty.url).find()) == [1, 4]
 
 
@@ -181,7 +182,7 @@ def test_an_upgrade_tells_of_its_steps(empty: Engine) -> None:
     try:
         schema.ensure(
             database,
-            schema.DEFAULT_TABLES,
+            DEFAULT_TABLES,
             progress=lambda step, done, total: told.append((step, done, total)),
         )
     finally:

@@ -228,7 +228,7 @@ _CALLS = [
 def test_each_call_that_takes_a_connection_is_among_these() -> None:
     taking = {
         (kind, name.removesuffix("_async"))  # an awaitable twin is the same code
-        for kind, public in vars(stickybus).items()
+        for kind, public in ((name, getattr(stickybus, name)) for name in stickybus.__all__)
         if isinstance(public, type) and public is not InMemoryBus  # it has no tables
         for name, method in inspect.getmembers(public, inspect.isfunction)
         if "connection" in inspect.signature(method).parameters and not name.startswith("_")

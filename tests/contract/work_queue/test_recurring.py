@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import URL, Connection, Engine, event, func, select, update
 
 from queue_core.errors import InvalidRequestError, PayloadTooLargeError
-from queue_core.model.recurrence import MissedPolicy
+from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.manual_clock import ManualClock
 from sql.tables import work_queue_counts, work_schedules
 from tests.contract.harness import BOUND_SECONDS, eventually
