@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from queue_core.errors import EntryNotFoundError
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Located
 from queue_core.model.states import State
 from stickybus.cli.entry_changes import discard, release, remove, retry
 from stickybus.cli.entry_options import (
@@ -119,18 +119,19 @@ def show(
         located = inspector.entries(table=table, record_ids=[record_id])
         # History second: an entry may end in between.
         located = located or inspector.history(table=table, record_ids=[record_id])
-    found = [one.entry for one in located]
-    if not found and archive is not None:
-        found = _archived(archive, table, record_id)
-    if not found:
+    if not located and archive is not None:
+        located = _archived(archive, table, record_id)
+    if not located:
         there = "neither live nor in history" + (
             f", nor in {archive}" if archive is not None else ""
         )
         raise EntryNotFoundError(f"{table}: there is no entry {record_id}, {there}.")
-    facts = facts_of(found[0], payload=payload)
+    facts = facts_of(located[0], payload=payload)
     if as_json:
         write_json(facts)
         return
+    if lacking := facts.get("not_archived"):
+        facts["not_archived"] = ", ".join(lacking)
     if payload:
         facts["payload"] = json.dumps(facts["payload"], indent=2, ensure_ascii=False, default=repr)
     facts["headers"] = json.dumps(facts["headers"], ensure_ascii=False)
@@ -145,14 +146,13 @@ def show(
     )
 
 
-def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
+def _archived(archive: str, table: str, record_id: int) -> list[Located]:
     from history_pipeline.extras import check_arrow
 
     check_arrow()
     from history_pipeline import find_archived
 
-    located = find_archived(archive, table=table, record_ids=[record_id], limit=1)
-    return [one.entry for one in located]
+    return find_archived(archive, table=table, record_ids=[record_id], limit=1)
 
 
 @app.command()
