@@ -12,6 +12,7 @@ StickybusError
     │   ├── ArchiveTargetError      the directory is none that Spark can reach
     │   ├── ArchiveNotFoundError    nothing was ever archived there
     │   ├── ArchiveDamagedError     files are missing, or not what their manifest says
+    │   ├── ArchiveIncompleteError  the archive was told to leave out what is asked for
     │   ├── ArchiveMismatchError    what would be deleted is not what was archived
     │   └── ArchiveConflictError    another run is at work, or the archive is another database's
     └── ReplayError                 archived entries can't be posted again
@@ -82,6 +83,10 @@ class ArchiveNotFoundError(ArchiveError):
 
 class ArchiveDamagedError(ArchiveError):
     """A file of the archive is missing, or holds other rows than its manifest says."""
+
+
+class ArchiveIncompleteError(ArchiveError):
+    """The archive was told to leave out what is asked for; nothing was found or changed."""
 
 
 class ArchiveMismatchError(ArchiveError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import URL
@@ -12,6 +12,7 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import Author, Kind, Manifest
 from history_pipeline.archives.verification import manifests_of
+from history_pipeline.rows.parts import Part
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Change:
         before: Of an archive or expiry: the date before which these entries had ended.
         files_added: Number of files.
         files_replaced: Number of files that are no part of the archive since then.
+        without: The parts that entries in the added files lack, because a run left them out.
     """
 
     number: int
@@ -43,6 +45,7 @@ class Change:
     before: datetime
     files_added: int
     files_replaced: int
+    without: list[Part] = field(default_factory=list)
 
 
 def archive_changes(
@@ -88,4 +91,5 @@ def _change(manifest: Manifest) -> Change:
         before=manifest.before,
         files_added=len(manifest.files),
         files_replaced=len(manifest.replaces),
+        without=manifest.without,
     )

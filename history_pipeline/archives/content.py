@@ -86,6 +86,7 @@ def _differing(
 
 def _same(told: DataFile, found: DataFile | None) -> bool:
     """Whether a file is what its manifest says; one of format 1 names no SHA-256."""
-    return found is not None and told == (
-        found if told.sha256 else msgspec.structs.replace(found, sha256=None)
-    )
+    if found is None:
+        return False
+    sha256 = found.sha256 if told.sha256 else None
+    return told == msgspec.structs.replace(found, sha256=sha256, without=told.without)

@@ -21,6 +21,7 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import live_files
 from history_pipeline.archives.parquet_files import BATCH_ROWS, named, parquet_file
 from history_pipeline.archives.sought import Sought
+from history_pipeline.rows.parts import not_archived
 from queue_core.model.entry import Entry, Located, from_row
 from queue_core.reading.filters import HistoryFilters
 from queue_core.storage.arguments import integer
@@ -57,6 +58,7 @@ def find_archived(
 
     Raises:
         InvalidPostError: A value that no entry can have.
+        ArchiveIncompleteError: `error_text` is sought where messages of errors were left out.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveTargetError: The directory can't be reached.
@@ -65,27 +67,29 @@ def find_archived(
     sought = Sought(Filter(**filters), queue_name, event_name)
     tables = [table] if table is not None else archived_tables(ArrowStorage(target))
     found = [
-        Located(one, entry)
+        located
         for one in tables
-        for entry in _newest(ArrowStorage(f"{target}/{one}"), one, sought, most)
+        for located in _newest(ArrowStorage(f"{target}/{one}"), one, sought, most)
     ]
     if table is None:  # ids of different tables say nothing of when
         found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)
     return found[:most]
 
 
-def _newest(storage: ArrowStorage, table: str, sought: Sought, limit: int | None) -> list[Entry]:
+def _newest(storage: ArrowStorage, table: str, sought: Sought, limit: int | None) -> list[Located]:
     """The entries of one table with the highest ids, in descending order."""
     files = [
         file for file in live_files(ArchiveLog(storage, table).open()) if sought.may_be_in(file)
     ]
-    found = list[Entry]()
+    sought.check_kept(files, storage.root)
+    found = list[Located]()
     for file in sorted(files, key=lambda file: file.last_id, reverse=True):
-        if len(found) == limit and all(file.last_id < one.record_id for one in found[-1:]):
+        if len(found) == limit and all(file.last_id < one.entry.record_id for one in found[-1:]):
             break
         with parquet_file(storage, file) as parquet:
-            found += [from_row(row) for row in _rows(sought, parquet, limit)]
-        found = sorted(found, key=lambda entry: entry.record_id, reverse=True)[:limit]
+            entries = [from_row(row) for row in _rows(sought, parquet, limit)]
+        found += [Located(table, one, not_archived(one, file.without)) for one in entries]
+        found = sorted(found, key=lambda located: located.entry.record_id, reverse=True)[:limit]
     return found
 
 

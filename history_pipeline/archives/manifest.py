@@ -23,6 +23,7 @@ import msgspec
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.columns import HISTORY_COLUMNS, ArchivedColumn
 from history_pipeline.rows.fingerprint import HASH_VERSION, Fingerprint, joined
+from history_pipeline.rows.parts import Part
 
 _SEALED = re.compile(rb'(.*),\n  "sha256": "([0-9a-f]{64})"\n}\n', re.DOTALL)
 """A manifest's bytes before its last field, and the SHA-256 of these in that field."""
@@ -44,7 +45,10 @@ class DataFile(msgspec.Struct, frozen=True):
 
     `path` is below the table's folder. `event_date` is the day (UTC) on which the entries ended.
 
-    `sha256` is that of its bytes, in hexadecimal; None in manifests of format 1.
+    `sha256` is that of its bytes, in hexadecimal; None in manifests of format 1. `without` names
+    the parts that its entries lack, because the run that archived them left these out; after a
+    compaction of several runs, some of its entries. The fingerprint is that of the rows without
+    them.
     """
 
     path: str
@@ -54,6 +58,7 @@ class DataFile(msgspec.Struct, frozen=True):
     last_id: int
     fingerprint: Fingerprint
     sha256: str | None = None
+    without: list[Part] = []
 
 
 class Erasure(msgspec.Struct, frozen=True):
@@ -127,6 +132,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(column.name for column in self.columns or HISTORY_COLUMNS[:_FORMAT_1_COLUMNS])
 
     @property
+    def without(self) -> list[Part]:
+        """The parts that entries in its files lack."""
+        return parts_missing(self.files)
+
+    @property
     def entries(self) -> int:
         """The number of entries that its run was about."""
         return (self.erased.before if self.erased else self.expired or self.fingerprint).rows
@@ -167,6 +177,12 @@ def replacing(
         before=max(manifest.before for manifest in published),
         columns=HISTORY_COLUMNS,
     )
+
+
+def parts_missing(files: Iterable[DataFile]) -> list[Part]:
+    """The parts that entries in some files lack, because they were left out."""
+    missing = {part for file in files for part in file.without}
+    return [part for part in Part if part in missing]
 
 
 def manifest_path(number: int) -> str:

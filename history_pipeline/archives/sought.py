@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -12,7 +12,9 @@ from pyarrow.parquet import ParquetFile
 
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import named
+from history_pipeline.errors import ArchiveIncompleteError
 from history_pipeline.period import Period
+from history_pipeline.rows.parts import Part
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import State
 from queue_core.runtime.clock import in_utc
@@ -40,6 +42,7 @@ class Sought:
             )
         )
         states = state_values(list(State) if wanted.states is None else wanted.states)
+        self._error_text = wanted.error_text
         self._conditions = [
             _Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
             *_unless_none("queue_name", compute.equal, queue_name),
@@ -67,6 +70,17 @@ class Sought:
             and (self._after is None or file.last_id > self._after)
             and self._period.meets(file.event_date)
         )
+
+    def check_kept(self, files: Iterable[DataFile], where: str) -> None:
+        """Raises ArchiveIncompleteError if some of the files lack what decides."""
+        lacking = sorted({file.event_date for file in files if Part.ERRORS in file.without})
+        if self._error_text is not None and lacking:
+            raise ArchiveIncompleteError(
+                f"{where} does not hold the messages of all errors: runs with entries of {lacking[0]} to {lacking[-1]} "
+                "were archived without them. So nobody can say which of these have the text. Leave out error_text, or "
+                "choose other days.",
+                path=where,
+            )
 
     def places(self, parquet: ParquetFile, group: int) -> Iterator[tuple[int, int]]:
         """The ids of the rows of a row group that match, and their places in it."""

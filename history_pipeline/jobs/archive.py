@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from history_pipeline.job_session import job_session
 from history_pipeline.jobs.arguments import JobParser, scale, tell
+from history_pipeline.rows.parts import Part
 from history_pipeline.scale import HELP
 from history_pipeline.upkeep.archiving import archive_history
 
@@ -24,6 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_url()
     parser.add_target("--to")
     parser.add_date("--before", "only what ended before; default: a minute ago")
+    parser.add_argument(
+        "--without",
+        action="append",
+        choices=[part.value for part in Part],
+        default=[],
+        help="part of entries that is not archived; may be repeated",
+    )
     parser.add_table()
     parser.add_scale(*HELP)
     given = parser.parse_args(arguments)
@@ -34,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             given.target,
             table=given.table,
             before=given.before,
+            without=given.without,
             scale=scale(given),
         )
     tell(done)

@@ -24,7 +24,7 @@ from history_pipeline.rollups.id_ranges import IdRanges
 from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
 from history_pipeline.rollups.rollup import figures_of, ids_of, merged, ranges_by_table
 from history_pipeline.rollups.rollup_tables import FIGURES, ID_TABLES, Rollup
-from history_pipeline.rows.arrow_entries import entries, within
+from history_pipeline.rows.arrow_entries import entries, within, without_messages
 from history_pipeline.rows.arrow_schema import READ_SCHEMA
 from history_pipeline.rows.columns import READ_COLUMNS
 from history_pipeline.source.pages import pages
@@ -40,6 +40,7 @@ _ROLLED_ROWS = 250_000
 """Rows of live history in memory at once."""
 _LIVE = pa.schema([("record_id", pa.int64()), ("chain_id", pa.int64())])
 _LIVE_SCHEMA = pa.schema([("record_id", pa.int64()), ("origin_id", pa.int64())])
+_ERROR = READ_COLUMNS.index("last_error")
 
 
 @dataclass
@@ -214,7 +215,14 @@ def _copies(storage: ArrowStorage, files: Sequence[DataFile], ids: pa.ChunkedArr
 
 
 def _differing(live: pa.Table, archived: pa.Table) -> list[int]:
-    """Ids of rows that differ in anything that is read of them."""
+    """Ids of rows that differ in anything that is read of them.
+
+    Of an error that is the type alone: an archive may leave out its message.
+    """
+    live, archived = (
+        rows.set_column(_ERROR, "last_error", without_messages(rows["last_error"]))
+        for rows in (live.select(READ_COLUMNS), archived.select(READ_COLUMNS))
+    )
     both = live.join(archived, "record_id", join_type="inner", right_suffix=":archived")
     differs = [
         compute.or_(

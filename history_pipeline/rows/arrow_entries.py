@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from history_pipeline.period import Period
-from history_pipeline.rows.columns import ERROR_TYPE_LENGTH
+from history_pipeline.rows.columns import ERROR_TYPE, ERROR_TYPE_LENGTH
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HOUR = 3_600_000_000
@@ -70,6 +70,11 @@ def error_types(errors: pa.ChunkedArray) -> pa.ChunkedArray:
     """The names of the errors' types: the text before the first colon of its first line."""
     parts = compute.extract_regex(errors, rf"^(?P<type>[^\n:]{{0,{ERROR_TYPE_LENGTH}}})")
     return compute.struct_field(parts, "type")
+
+
+def without_messages(errors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What stays of errors whose messages go: the names of their types."""
+    return compute.struct_field(compute.extract_regex(errors, ERROR_TYPE), "type")
 
 
 def _only(mask: Any, values: Any) -> Any:

@@ -52,3 +52,5 @@ READ_COLUMNS = (
 """The columns that are read of a row of history: never its payload, headers or keys."""
 ERROR_TYPE_LENGTH = 80
 """Characters of an error's type that figures tell apart."""
+ERROR_TYPE = rf"^(?P<type>[\pL_][\pL\pN_.<>]{{0,{ERROR_TYPE_LENGTH - 1}}}(?::|\z))"
+"""What stays of an error whose message goes: the name of its type, by which figures count."""

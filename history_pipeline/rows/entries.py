@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's docume
 
 from history_pipeline.period import Period
 from history_pipeline.rows.columns import ERROR_TYPE_LENGTH, READ_COLUMNS
+from history_pipeline.rows.omission import error_type
 
 KEY = ("table_name", "record_id", "finished_date")
 """The columns that identify a row of history, among all tables of a database."""
@@ -26,11 +27,14 @@ def entries(history: DataFrame, table: str) -> DataFrame:
     They have `READ_COLUMNS`.
 
     `content` is a hash of all that was read: two rows of one id that differ in it are not the same
-    row.
+    row. Of an error it covers the type alone: an archive may leave out its message.
     """
     started = F.unix_micros("started_date")
     posted, due = F.unix_micros("created_date"), F.unix_micros("effective_date")
     failed = F.col("processing_state") == "FAILED"
+    content = [
+        error_type() if name == "last_error" else F.col(name) for name in sorted(READ_COLUMNS)
+    ]
     # A retry overwrites both dates, so that only the first run tells how long an entry waited for
     # its start.
     first_run = F.col("error_count") <= F.when(failed, 1).otherwise(0)
@@ -51,7 +55,7 @@ def entries(history: DataFrame, table: str) -> DataFrame:
         F.when(first_run & ~scheduled, started - posted).alias("start_latency_micros"),
         F.when(first_run & scheduled, started - due).alias("lateness_micros"),
         F.when(failed, _error_type()).alias("error_type"),
-        F.xxhash64(*sorted(READ_COLUMNS)).alias("content"),
+        F.xxhash64(*content).alias("content"),
     )
 
 

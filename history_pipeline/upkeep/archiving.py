@@ -8,6 +8,7 @@ written first, and rows that it had published and not deleted are deleted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -23,6 +24,8 @@ from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.rows.columns import EVENT_DATE, HISTORY_COLUMNS
 from history_pipeline.rows.fingerprint import Fingerprint, joined
+from history_pipeline.rows.omission import omitted
+from history_pipeline.rows.parts import Part, parts_of
 from history_pipeline.scale import DEFAULT_SCALE, Scale, scale_of
 from history_pipeline.session import own_session
 from history_pipeline.upkeep.deletion import History, delete_run, finish_run, locked_history
@@ -68,6 +71,7 @@ def archive_history(
     *,
     table: str = "bus_events",
     before: datetime | None = None,
+    without: Iterable[str] = (),
     scale: Scale = DEFAULT_SCALE,
     run_rows: int | None = None,
     progress: Progress = silent,
@@ -83,6 +87,8 @@ def archive_history(
         target: Any directory that Spark can write to.
         table: The main table whose history is archived.
         before: An aware date. The default is a minute ago.
+        without: Parts of entries that the archive does not keep: `payload`, `errors` (the messages
+            and tracebacks; the types stay) or both. They are gone when the rows are deleted.
         scale: How large a run, its tasks and its files are.
         run_rows: The former name of `scale.run_rows`.
         progress: Called with the name of the step, the entries done so far, and all entries; from
@@ -94,6 +100,7 @@ def archive_history(
     Raises:
         ArchiveError: The archive or the history is not as expected. The message says what was
             published or deleted.
+        ConfigurationError: `without` names anything else.
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
 
@@ -101,6 +108,7 @@ def archive_history(
     """
     scale = scale_of(scale, run_rows=run_rows)
     limit = None if before is None else in_utc(before, key="before")
+    parts = parts_of(without)
     config = BusConfig(
         table=table,
         node=NodeConfig(statement_timeout_seconds=STATEMENT_SECONDS),
@@ -111,8 +119,8 @@ def archive_history(
         own = own_session(spark, {_FILE_BYTES: str(scale.file_bytes)})
         archive = Archive(own, target, table)
         with locked_history(opened, table) as history:
-            archiver = Archiver(history, archive, limit or history.now() - RECENT, scale, progress)
-            return archiver.work()
+            until = limit or history.now() - RECENT
+            return Archiver(history, archive, until, parts, scale, progress).work()
     finally:
         opened.close()
 
@@ -124,6 +132,7 @@ class Archiver:
     history: History
     archive: Archive
     before: datetime
+    without: Sequence[Part]
     scale: Scale
     progress: Progress
     copied: int = 0
@@ -195,13 +204,14 @@ class Archiver:
         Raises ArchiveDamagedError if they differ.
         """
         # Files of a good size, however the days lie in the ranges of ids that are read.
-        rows = dated(self.history.rows(self.archive, chosen, self.scale))
-        rows = rows.hint("rebalance", EVENT_DATE)
+        rows = self.history.rows(self.archive, chosen, self.scale)
+        rows = dated(omitted(rows, self.without)).hint("rebalance", EVENT_DATE)
         with watched(self.archive.spark, _STAGES, self._tell_copied):
             written, files = self.archive.write(rows, chosen.run)
         check_written(
             self.archive, chosen.run, written, joined([file.fingerprint for file in files])
         )
+        files = [msgspec.structs.replace(file, without=list(self.without)) for file in files]
         self.copied += written.rows
         self.progress("copied", self.copied, max(self.copied, self.total))
         return msgspec.structs.replace(chosen, fingerprint=written, files=files)

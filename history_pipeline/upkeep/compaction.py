@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 
+import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import URL
@@ -26,6 +27,7 @@ from history_pipeline.archives.manifest import (
     Manifest,
     live_files,
     new_run,
+    parts_missing,
     replacing,
 )
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
@@ -180,6 +182,8 @@ def _rewritten(
         written, files = archive.write(placed, run)
     check_written(archive, run, written, joined([file.fingerprint for file in files]))
     check_rewritten(archive, days, expected, written)
+    missing = {name: parts_missing(day.files) for name, day in days.items()}
+    files = [msgspec.structs.replace(file, without=missing[file.event_date]) for file in files]
     return replacing(published, Kind.COMPACTION, run, now, old=old, new=files)
 
 

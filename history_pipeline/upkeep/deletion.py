@@ -20,6 +20,7 @@ from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import Manifest, live_files
 from history_pipeline.errors import ArchiveConflictError, ArchiveMismatchError
 from history_pipeline.rows.hashes import row_hash
+from history_pipeline.rows.omission import omitted
 from history_pipeline.scale import DEFAULT_SCALE, Scale
 from history_pipeline.source.data_source import read_history
 from history_pipeline.upkeep.history_lock import history_lock
@@ -225,7 +226,8 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
     ]
     hashed = row_hash(manifest.hashed)
     stored = archive.read(near).select("record_id", hashed.alias("stored"))
-    present = history.rows(archive, manifest).select("record_id", hashed.alias("present"))
+    rows = omitted(history.rows(archive, manifest), manifest.without)
+    present = rows.select("record_id", hashed.alias("present"))
     same = f.max(f.col("stored") == f.col("present"))
     found = (
         present.join(stored, "record_id", "left")

@@ -16,7 +16,6 @@ from posixpath import basename, dirname
 from typing import NamedTuple
 
 from msgspec import structs
-from pyarrow import compute
 from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
@@ -32,15 +31,14 @@ from history_pipeline.archives.manifest import (
     new_run,
     replacing,
 )
-from history_pipeline.archives.parquet_files import parquet_file
+from history_pipeline.archives.parquet_files import named, parquet_file
 from history_pipeline.archives.sought import Sought
-from history_pipeline.rows.columns import PAYLOAD
 from history_pipeline.rows.fingerprint import joined
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import check_finished, recovered
-from history_pipeline.upkeep.rewriting import Rewritten, rewritten
+from history_pipeline.upkeep.rewriting import EMPTIED, Rewritten, rewritten, unerased
 from queue_core.errors import InvalidPostError
 from queue_core.model.posting import SearchKey
 from queue_core.opening import open_checked
@@ -155,16 +153,16 @@ def _chosen(storage: ArrowStorage, manifests: Sequence[Manifest], sought: Sought
 
 
 def _unerased(storage: ArrowStorage, file: DataFile, sought: Sought) -> list[int]:
-    """The ids of the rows of a file that match, and still have a payload."""
-    found = list[int]()
+    """The ids of the rows of a file that match, and still say something of a customer."""
+    names, found = (*EMPTIED, "last_error"), list[int]()
     with parquet_file(storage, file) as parquet:
         for group in range(parquet.num_row_groups):
             matching = list(sought.places(parquet, group))
             if not matching:
                 continue
             ids, places = zip(*matching, strict=True)
-            payloads = parquet.read_row_group(group, columns=list(PAYLOAD)).take(list(places))
-            there = compute.or_(*(payloads[name].is_valid() for name in PAYLOAD)).to_pylist()
+            rows = parquet.read_row_group(group, columns=list(names)).take(list(places))
+            there = unerased(named(rows, names)).to_pylist()
             found += [one for one, full in zip(ids, there, strict=True) if full]
     return found
 

@@ -29,7 +29,7 @@ from history_pipeline.period import DAY, Period, period_of
 from history_pipeline.progress import Progress, silent
 from history_pipeline.session import own_session
 from history_pipeline.source.data_source import read_history
-from history_pipeline.upkeep.condition import chosen, counted
+from history_pipeline.upkeep.condition import chosen, counted, with_payload
 from history_pipeline.upkeep.deletion import History, locked_history
 from queue_core.model.config import BusConfig
 from queue_core.model.lanes import ANY_NODE
@@ -80,7 +80,8 @@ class Group:
 class Replayed:
     """The result of a replay. `first`: the first entries that it would post, without payloads.
 
-    `posted` is 0 after a dry run.
+    `posted` is 0 after a dry run. `without_payload` is the number of entries that match and can't
+    be posted: their payloads were not archived, or were erased.
     """
 
     table: str
@@ -88,6 +89,7 @@ class Replayed:
     groups: list[Group] = field(default_factory=list)
     first: list[dict[str, Any]] = field(default_factory=list)
     posted: int = 0
+    without_payload: int = 0
 
     @property
     def entries(self) -> int:
@@ -163,15 +165,17 @@ class _Replay:
     def work(self, *, post: bool) -> Replayed:
         files = live_files(self.manifests)
         matching = chosen(self.archive.read(files, self.period), self.where)
-        if not counted(matching, self.where):
-            return Replayed(self.history.table, self.archive.where)
+        found = counted(matching, self.where)
+        nothing = Replayed(
+            self.history.table, self.archive.where, without_payload=found.without_payload
+        )
+        if not found.with_payload:
+            return nothing
         # Replays end after their entries, but clocks differ.
         since = self.period.since and max(self.period.since, _EPOCH) - DAY
         later = self.archive.read(files, Period(since))
-        wanted = matching.join(self._replayed(later), "record_id", "left")
-        plan = Replayed(
-            self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted)
-        )
+        wanted = with_payload(matching).join(self._replayed(later), "record_id", "left")
+        plan = replace(nothing, groups=_groups(wanted), first=_first(wanted))
         if not post or not plan.entries:
             return plan
         return replace(plan, posted=self._post(_open(wanted), plan.entries))

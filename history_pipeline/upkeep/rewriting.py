@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import msgspec
@@ -16,15 +17,14 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import row_batches
 from history_pipeline.errors import ArchiveDamagedError
+from history_pipeline.rows.arrow_entries import without_messages
 from history_pipeline.rows.arrow_hashes import fingerprint, row_hashes
 from history_pipeline.rows.arrow_schema import HISTORY_ARROW_SCHEMA
-from history_pipeline.rows.columns import ERROR_TYPE_LENGTH, HISTORY_COLUMNS, PAYLOAD
+from history_pipeline.rows.columns import HISTORY_COLUMNS, PAYLOAD
 from history_pipeline.rows.fingerprint import Fingerprint
 
 EMPTIED = (*PAYLOAD, "user_token", "future_user_token", "search_key1", "search_key2", "headers")
-"""The columns that are NULL afterwards."""
-_ERROR_TYPE = rf"^(?P<type>[\pL_][\pL\pN_.<>]{{0,{ERROR_TYPE_LENGTH - 1}}}(?::|$))"
-"""What stays of an error: the name of its type, by which figures count. The message goes."""
+"""The columns that are NULL afterwards. Of an error, its type stays."""
 _NAMES = tuple(column.name for column in HISTORY_COLUMNS)
 
 
@@ -83,14 +83,23 @@ def rewritten(
 def emptied(rows: pa.Table, which: NDArray[np.bool_]) -> pa.Table:
     """Rows of history, of which some say nothing any more of what was posted."""
     mask = pa.array(which)
-    errors = compute.extract_regex(rows["last_error"], _ERROR_TYPE)
     values = {name: pa.scalar(None, HISTORY_ARROW_SCHEMA.field(name).type) for name in EMPTIED}
-    values["last_error"] = compute.struct_field(errors, "type")
+    values["last_error"] = without_messages(rows["last_error"])
     columns = [
         compute.if_else(mask, values[name], rows[name]) if name in values else rows[name]
         for name in rows.column_names
     ]
     return pa.table(columns, schema=rows.schema)
+
+
+def unerased(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows still say something that `emptied` would take."""
+    errors, types = (
+        compute.fill_null(texts, "")
+        for texts in (rows["last_error"], without_messages(rows["last_error"]))
+    )
+    full = [rows[name].is_valid() for name in EMPTIED]
+    return reduce(compute.or_, full, compute.not_equal(errors, types))
 
 
 def _check_read_back(storage: ArrowStorage, new: DataFile) -> None:

@@ -127,10 +127,13 @@ class Located(msgspec.Struct, frozen=True):
     Attributes:
         table: The name of the main table.
         entry: The entry.
+        not_archived: Of an archived entry, the parts that its archive was told to leave out:
+            `payload`, `errors` or both.
     """
 
     table: str
     entry: Entry
+    not_archived: tuple[str, ...] = ()
 
 
 _PLACES = {name: place for place, name in enumerate(Entry.__struct_fields__)}

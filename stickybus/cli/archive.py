@@ -22,6 +22,7 @@ from rich.progress import (
 
 from history_pipeline import Scale
 from history_pipeline.extras import check_arrow
+from history_pipeline.rows.parts import Part
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
@@ -82,6 +83,13 @@ def archive(
             show_default=False,
         ),
     ] = None,
+    without: Annotated[
+        list[Part] | None,
+        typer.Option(
+            help="Part of entries that is not archived, and gone then: payload, errors. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     run_rows: RunRows = Scale.run_rows,
     ids_per_partition: IdsPerPartition = Scale.ids_per_partition,
     max_partitions: MaxPartitions = Scale.max_partitions,
@@ -101,6 +109,8 @@ def archive(
       stickybus history archive --to /var/archive --before 30d
 
       stickybus history archive --to s3a://bucket/archive --table notifications --before 90d --json
+
+      stickybus history archive --to /var/archive --before 30d --without payload --without errors
     """
     until = None if before is None else moment(before, now=datetime.now(UTC))
     scale = Scale(run_rows, ids_per_partition, max_partitions, file_bytes)
@@ -118,6 +128,7 @@ def archive(
                 to,
                 table=table,
                 before=until,
+                without=without or (),
                 scale=scale,
                 progress=told,
             )

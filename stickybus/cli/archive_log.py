@@ -24,6 +24,7 @@ COLUMNS = {
     "ids": "IDS",
     "who": "WHO",
     "database_user": "DATABASE USER",
+    "without": "WITHOUT",
     "run": "RUN",
 }
 
@@ -59,4 +60,5 @@ def _row(change: Change) -> dict[str, Any]:
         "ids": f"{change.first_id} to {change.last_id}",
         "who": author and f"{author.user} on {author.host}",
         "database_user": author and author.database_user,
+        "without": ", ".join(change.without) or None,
     }

@@ -28,7 +28,7 @@ from stickybus.cli.target import Json, TableName, Url, inspected
 from stickybus.cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from queue_core.model.entry import Entry
+    from queue_core.model.entry import Located
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -122,6 +122,8 @@ def show(
     if as_json:
         write_json(facts)
         return
+    if lacking := facts.get("not_archived"):
+        facts["not_archived"] = ", ".join(lacking)
     if payload:
         facts["payload"] = json.dumps(facts["payload"], indent=2, ensure_ascii=False, default=repr)
     facts["headers"] = json.dumps(facts["headers"], ensure_ascii=False)
@@ -136,7 +138,7 @@ def show(
     )
 
 
-def _found(record_id: int, table: str, url: str | None, archive: str | None) -> Entry:
+def _found(record_id: int, table: str, url: str | None, archive: str | None) -> Located:
     """The entry, from the database or else from the archive, which alone needs no database.
 
     Raises EntryNotFoundError.
@@ -147,23 +149,22 @@ def _found(record_id: int, table: str, url: str | None, archive: str | None) -> 
             # History second: an entry may end in between.
             for read in (inspector.entries, inspector.history):
                 for one in read(table=table, record_ids=[record_id]):
-                    return one.entry
+                    return one
         nowhere = ", neither live nor in history"
     if archive is not None:
-        for entry in _archived(archive, table, record_id):
-            return entry
+        for one in _archived(archive, table, record_id):
+            return one
         nowhere += f", nor in {archive}" if nowhere else f" in {archive}"
     raise EntryNotFoundError(f"{table}: there is no entry {record_id}{nowhere}.")
 
 
-def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
+def _archived(archive: str, table: str, record_id: int) -> list[Located]:
     from history_pipeline.extras import check_arrow
 
     check_arrow()
     from history_pipeline import find_archived
 
-    located = find_archived(archive, table=table, record_ids=[record_id], limit=1)
-    return [one.entry for one in located]
+    return find_archived(archive, table=table, record_ids=[record_id], limit=1)
 
 
 @app.command()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from queue_core.model.entry import Entry, Located
 
 
-def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
+def facts_of(located: Located, *, payload: bool) -> dict[str, Any]:
     """An entry for JSON output; its payload as JSON if it is, else as text or Base64."""
+    entry = located.entry
     facts = msgspec.structs.asdict(entry)
     text, data = facts.pop("event_json"), facts.pop("event_bytes")
     facts["headers"] = entry.captured
@@ -27,6 +28,8 @@ def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
             facts["payload"] = json.loads(text) if text is not None else data
         except ValueError:
             facts["payload"] = text
+    if located.not_archived:
+        facts["not_archived"] = list(located.not_archived)
     return facts
 
 
@@ -41,14 +44,14 @@ def write_entries(
 ) -> None:
     """Entries as JSON or as a table, with a remark if there may be more."""
     if as_json:
-        write_json([{"table": one.table, **facts_of(one.entry, payload=payload)} for one in found])
+        write_json([{"table": one.table, **facts_of(one, payload=payload)} for one in found])
         return
     shown = {**columns, "payload": "PAYLOAD"} if payload else columns
     rows = [
         {
             **msgspec.structs.asdict(one.entry),
             "table": one.table,
-            "payload": _payload_text(one.entry),
+            "payload": _payload_text(one),
             "error": _error(one.entry),
         }
         for one in found
@@ -58,7 +61,10 @@ def write_entries(
         console().print(f"The first {limit:,}; show more with --limit.", markup=False)
 
 
-def _payload_text(entry: Entry) -> str | None:
+def _payload_text(located: Located) -> str | None:
+    if "payload" in located.not_archived:
+        return "not archived"
+    entry = located.entry
     if entry.event_json is not None:
         return entry.event_json
     return None if entry.event_bytes is None else plural(len(entry.event_bytes), "byte")

@@ -103,6 +103,12 @@ def replay(
         [asdict(group) for group in done.groups],
         empty="No archived entry matches.",
     )
+    if done.without_payload:
+        console().print(
+            f"{plural(done.without_payload, 'entry')} more can't be posted: payloads that were not archived, or erased",
+            markup=False,
+            soft_wrap=True,
+        )
     if yes:
         console().print(f"{plural(done.posted, 'entry')} posted", markup=False)
     elif done.entries:
