@@ -40,9 +40,15 @@ class ScheduleMachine(Machine):
         super().__init__()
         self.known = dict[str, Known]()
         self.tasks: dict[str, list[tuple[datetime, str]]] = {queue: [] for queue in QUEUES}
+        for queue in QUEUES:  # drawn at random, few would meet in time
+            self._recur(queue, 1)
+            self._insert(queue)
 
     @rule(queue=st.sampled_from(QUEUES), seconds=st.sampled_from([1, 3, 10]))
     def recur(self, queue: str, seconds: int) -> None:
+        self._recur(queue, seconds)
+
+    def _recur(self, queue: str, seconds: int) -> None:
         every = timedelta(seconds=seconds)
         if queue not in self.known or self.known[queue].every != every:
             self.known[queue] = Known(every, self.clock.now() + every)
@@ -55,6 +61,9 @@ class ScheduleMachine(Machine):
 
     @rule(queue=st.sampled_from(QUEUES))
     def insert(self, queue: str) -> None:
+        self._insert(queue)
+
+    def _insert(self, queue: str) -> None:
         at = self.clock.now() - SOON
         self.work.insert(queue, "by hand", at=at)
         self.tasks[queue].append((at, "by hand"))
