@@ -89,7 +89,7 @@ class Claims:
     ) -> list[Task]:
         """Claim from the first of the queues that has something; note those that are `full`.
 
-        What was `due` in a queue was inserted.
+        `due`: queues whose schedules were due, and have been seen to.
         """
         for queue in queues:
             rows, until = self._take(queue, request, unless_due="" if queue in due else queue)
