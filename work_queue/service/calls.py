@@ -16,8 +16,7 @@ from queue_core.errors import LifecycleError
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
 from work_queue.faults import DependencyError
-from work_queue.finished_task import FinishedTask, KeptHistory
-from work_queue.limit import QueueLimit
+from work_queue.finished_task import FinishedTask
 from work_queue.modification import Action
 from work_queue.modified import Modified
 from work_queue.refs import TaskRef
@@ -25,19 +24,16 @@ from work_queue.requests import (
     DocQuery,
     HistoryDeletion,
     HistoryQuery,
-    HistorySetting,
-    LimitSetting,
     NameQuery,
-    ScheduleSetting,
     TaskQuery,
 )
-from work_queue.rights import Kind, Need, Right
-from work_queue.schedule import TaskSchedule
+from work_queue.rights import Kind, Right
 from work_queue.service import needs
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
 from work_queue.service.metrics import Metrics
 from work_queue.service.pins import names_no_queue, pinned
+from work_queue.service.setting_calls import SettingCalls
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
@@ -45,7 +41,7 @@ PAGE_TASKS = 200
 """Tasks that a stream of them holds at a time."""
 
 
-class Calls:
+class Calls(SettingCalls):
     """The work queue as wires call it. They say who calls; each call may be refused.
 
     All of them raise what the same call of `WorkQueue` raises, and UnauthenticatedError and
@@ -63,9 +59,9 @@ class Calls:
         authoriser: Authoriser | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._work = work
-        self._authoriser = authoriser
-        self.metrics = Metrics(CollectorRegistry() if registry is None else registry)
+        super().__init__(
+            work, authoriser, Metrics(CollectorRegistry() if registry is None else registry)
+        )
         self.claiming = set[asyncio.Task[Any]]()
         self._ended = set[asyncio.Task[Any]]()
         self._stopping = False
@@ -212,20 +208,6 @@ class Calls:
                 *query.names, prefixes=query.prefixes, limit=query.limit
             )
 
-    async def set_history(self, caller: Caller, setting: HistorySetting) -> bool:
-        """Let a queue keep history, or no more."""
-        with self.metrics.call("set_history"):
-            await self._allow(caller, needs.of_queue(Right.CHANGE, setting.queue))
-            await self._work.keep_history_async(setting.queue, keep=setting.keep)
-            return setting.keep
-
-    async def histories(self, caller: Caller) -> list[KeptHistory]:
-        """Read which queues keep history."""
-        with self.metrics.call("histories"):
-            await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery()))
-            kept = await self._work.histories_async()
-            return [KeptHistory(queue, since) for queue, since in kept.items()]
-
     async def finished_tasks(self, caller: Caller, query: HistoryQuery) -> list[FinishedTask]:
         """Read history."""
         with self.metrics.call("finished_tasks"):
@@ -251,57 +233,6 @@ class Calls:
                 deletion.queue, before=deletion.before, limit=deletion.limit
             )
 
-    async def set_limit(self, caller: Caller, setting: LimitSetting) -> QueueLimit:
-        """Limit a queue, or replace its limit."""
-        with self.metrics.call("set_limit"):
-            await self._allow(caller, needs.of_queue(Right.CHANGE, setting.queue))
-            return await self._work.limit_async(
-                setting.queue,
-                concurrency=setting.concurrency,
-                rate=setting.rate,
-                per=setting.per,
-                burst=setting.burst,
-                by=setting.by,
-            )
-
-    async def remove_limit(self, caller: Caller, queue: str) -> bool:
-        """End the limit of a queue."""
-        with self.metrics.call("remove_limit"):
-            await self._allow(caller, needs.of_queue(Right.CHANGE, queue))
-            return await self._work.unlimit_async(queue)
-
-    async def limits(self, caller: Caller, queues: Sequence[str]) -> list[QueueLimit]:
-        """Read the limits of these queues, or of all if there are none."""
-        with self.metrics.call("limits"):
-            await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery(names=tuple(queues))))
-            return await self._work.limits_async(*queues)
-
-    async def set_schedule(self, caller: Caller, setting: ScheduleSetting) -> TaskSchedule:
-        """Declare a recurring schedule, or replace it."""
-        with self.metrics.call("set_schedule"):
-            await self._allow(caller, needs.of_schedule(setting.queue))
-            return await self._work.recur_async(
-                setting.queue,
-                setting.name,
-                setting.value,
-                cron=setting.cron,
-                every=setting.every,
-                timezone=setting.timezone,
-                missed=setting.missed,
-            )
-
-    async def remove_schedule(self, caller: Caller, queue: str, name: str) -> bool:
-        """End a recurring schedule."""
-        with self.metrics.call("remove_schedule"):
-            await self._allow(caller, needs.of_queue(Right.CHANGE, queue))
-            return await self._work.stop_recurring_async(queue, name)
-
-    async def schedules(self, caller: Caller, queues: Sequence[str]) -> list[TaskSchedule]:
-        """Read the recurring schedules of these queues, or of all if there are none."""
-        with self.metrics.call("schedules"):
-            await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery(names=tuple(queues))))
-            return await self._work.recurring_async(*queues)
-
     async def time(self, caller: Caller) -> datetime:
         """Read the clock that decides."""
         with self.metrics.call("time"):
@@ -322,10 +253,6 @@ class Calls:
         for task in self.claiming:
             task.cancel()
         self._ended |= self.claiming
-
-    async def _allow(self, caller: Caller, wanted: Sequence[Need]) -> None:
-        if self._authoriser is not None:
-            await self._authoriser.allow(caller, wanted)
 
     async def _until_stop(self, claim: Coroutine[Any, Any, list[Task]]) -> list[Task]:
         """Await a claim in this very task: in one of its own, what it takes could get lost."""
