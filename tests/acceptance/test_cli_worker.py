@@ -70,7 +70,7 @@ class Worker:
 
     def ended(self) -> tuple[int, str]:
         """Its exit code and log, once it has ended."""
-        _, err = self._process.communicate(timeout=30)
+        _, err = self._process.communicate(timeout=60)
         return self._process.returncode, err
 
 

@@ -16,6 +16,8 @@ from stickybus import DatabaseUnreachableError, PersistentBus, State
 from tests.acceptance.node_process import Order, bus_on
 from tests.contract.harness import engine_of, eventually
 
+LEASE_SECONDS = 4.0
+"""Of nodes of which none is to be declared dead, although the machine may stall."""
 MODES = pytest.mark.parametrize("mode", list(StopMode), ids=lambda mode: mode.name.lower())
 
 
@@ -26,7 +28,7 @@ class Nodes:
         self.handled: list[int] = []
         self.started = threading.Event()
         self.go = threading.Event()
-        self.buses = [bus_on(url, name) for name in ("a", "b")]
+        self.buses = [bus_on(url, name, LEASE_SECONDS) for name in ("a", "b")]
         for bus in self.buses:
             opened.callback(bus.close)
             bus.subscribe(Order, self._handle)

@@ -46,7 +46,7 @@ def _trusting() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in NO_CERTIFICATES}
 
 
-def _run(*command: str | Path, folder: Path, timeout_seconds: float = 60) -> str:
+def _run(*command: str | Path, folder: Path, timeout_seconds: float = 100) -> str:
     """Run a program in `folder`, which must end with exit code 0.
 
     Returns its standard output.

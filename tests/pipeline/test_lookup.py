@@ -167,7 +167,7 @@ def test_neither_java_nor_spark_is_needed(arguments: list[str], tmp_path: Path) 
         env=environment | {"PATH": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -182,7 +182,7 @@ def test_a_lookup_does_not_load_the_engine() -> None:
 from history_pipeline import find_archived
 assert find_archived({str(FROZEN / "format-2")!r}, table="bus_events", record_ids=[21])
 sys.exit(bool({{"queue_core.engine", "sql.database"}} & sys.modules.keys()))"""
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=200)
     assert done.returncode == 0
 
 

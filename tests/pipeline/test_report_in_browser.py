@@ -58,7 +58,7 @@ def browse(tmp_path: Path) -> Browse:
         profile = f"--user-data-dir={tmp_path / 'profile'}"
         command = [program, *FLAGS, profile, *flags, url]
         return subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=100
+            command, check=True, capture_output=True, text=True, timeout=200
         ).stdout
 
     return open_page
