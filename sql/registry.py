@@ -1,4 +1,4 @@
-"""Which classes serve which database. The only place that names all of them."""
+"""Which classes serve which database. No other module knows the classes of all of them."""
 
 from __future__ import annotations
 

@@ -43,5 +43,5 @@ def configure(level: str) -> None:
     handler.setFormatter(LogfmtFormatter())
     logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(level.upper())
-    # It tells at every check of the schema which database it looks at.
+    # It tells at every migration which database it looks at.
     logging.getLogger("alembic").setLevel(logging.WARNING)

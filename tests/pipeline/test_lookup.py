@@ -186,6 +186,17 @@ sys.exit(bool({{"queue_core.engine", "sql.database"}} & sys.modules.keys()))"""
     assert done.returncode == 0
 
 
+def test_without_a_database_an_entry_is_sought_in_the_archive_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["entries", "show", "--url", "", "--archive", str(FROZEN / "format-2")]
+    assert main([*command, "21", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["record_id"] == 21
+    assert main([*command, "999"]) == 1
+    assert f"bus_events: there is no entry 999 in {FROZEN}" in capsys.readouterr().err
+    assert main([*command[:-2], "21"]) == 2
+
+
 def test_without_the_extra_the_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

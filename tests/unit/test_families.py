@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, select
 
 from queue_core.model.names import table_fault
@@ -104,3 +105,10 @@ def test_the_names_of_tables_are_those_of_the_defined_tables() -> None:
 
 def test_the_dialects_that_are_named_are_those_that_are_served() -> None:
     assert tuple(BACKENDS) == DIALECTS
+
+
+def test_the_revisions_that_are_known_are_those_of_the_migrations() -> None:
+    scripts = ScriptDirectory.from_config(schema.alembic_config(()))
+    known = schema._revisions()
+    assert [script.revision for script in scripts.walk_revisions()] == list(known)
+    assert known[0] == scripts.get_current_head()

@@ -51,7 +51,8 @@ def test_a_package_loads_nothing_heavy(package: str) -> None:
 def test_a_name_loads_its_own_room_only() -> None:
     loaded = loaded_by("from stickybus import PersistentBus")
     assert "bus.persistent" in loaded
-    assert loaded & {"notifications.service", "work_queue.work_queue", "apscheduler"} == set()
+    others = {"notifications.service", "work_queue.work_queue", "alembic", "apscheduler"}
+    assert loaded & others == set()
 
 
 def test_the_command_line_loads_no_part_of_the_engine() -> None:
@@ -72,6 +73,13 @@ def test_a_lookup_in_an_archive_loads_nothing_that_opens_databases(arguments: li
     parts = {"queue_core.engine", "queue_core.inspector", "sql.database", "sql.registry"}
     others = {"alembic", "prometheus_client", "pyspark", "structlog", "tenacity"}
     assert loaded & (parts | others) == set()
+
+
+def test_a_schema_that_is_there_loads_no_migrations(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'queue.db'}"
+    stickybus.create_schema(url)
+    loaded = loaded_by(f"from stickybus import PersistentBus\nPersistentBus({url!r}).close()")
+    assert "alembic" not in loaded
 
 
 def test_a_bus_that_is_made_loads_nothing_more() -> None:
