@@ -59,7 +59,8 @@ class Recurring(WaitingNotifications):
         """Fire an event again and again, once for each due date in the whole cluster.
 
         Every node may declare the schedule at its start: the same rule changes nothing. Another
-        rule or payload under the same name replaces it, for all nodes.
+        rule or payload under the same name replaces it, for all nodes. Another `missed` alone
+        leaves it where it stands.
 
         Args:
             name: Names the schedule within its queue.

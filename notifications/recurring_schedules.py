@@ -75,10 +75,10 @@ class RecurringSchedules:
         posting: Posting,
         given: CallersConnection | None = None,
     ) -> Schedule:
-        """Add a schedule, or change its rule or payload; a new rule starts now.
+        """Add a schedule, or change its rule or payload; one with other dates starts now.
 
-        Every node may do this at its start: the same rule leaves the schedule, and where it stands,
-        alone. In the caller's transaction, if one is `given`: nodes see it at the first look after
+        Every node may do this at its start: a rule with the same dates leaves the schedule where it
+        stands. In the caller's transaction, if one is `given`: nodes see it at the first look after
         the commit.
         """
         store = self._store
@@ -96,7 +96,7 @@ class RecurringSchedules:
             name,
             payload,
             fresh,
-            same_rule=lambda rule: Recurrence.read(rule) == recurrence,
+            going_on=recurrence.going_on_from,
             given=given,
         )
         if given is None:

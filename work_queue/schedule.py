@@ -19,7 +19,8 @@ class TaskSchedule:
         every: Its interval; None: it has a cron line.
         timezone: The time zone in which the cron line is read.
         missed: What happens to due dates that passed while nobody claimed.
-        last_due: The due date of the last task that it inserted; None before the first.
+        last_due: The due date of the last task that it inserted by these dates; None before the
+            first.
         last_task_id: The id of that task.
         next_due: The next due date; None if there is none any more.
     """

@@ -64,7 +64,7 @@ def decode(text: str | None, data: bytes | None) -> Any:
         return None
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise PayloadNotDecodableError(f"a stored value is no JSON: {error}") from error
 
 

@@ -8,7 +8,7 @@ are read by `queue_core.model.cron`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
@@ -108,6 +108,16 @@ class Recurrence:
             return self.due(last_fired, now)
         except OverflowError:
             return None
+
+    def going_on_from(self, stored: str) -> str | None:
+        """The rule as a column holds it, going on from where a stored one stands.
+
+        None if that has other dates. Another policy has the same.
+        """
+        before = Recurrence.read(stored)
+        if before is None or replace(before, missed=self.missed) != self:
+            return None
+        return replace(self, start=before.start).to_text()
 
     def to_text(self) -> str:
         """The rule as a column holds it."""

@@ -64,14 +64,14 @@ class ScheduleStore:
         payload: Mapping[str, Any],
         fresh: Mapping[str, Any],
         *,
-        same_rule: Callable[[str], bool],
+        going_on: Callable[[str], str | None],
         given: CallersConnection | None = None,
     ) -> StoredSchedule:
         """Add a schedule with the columns `payload` and `fresh`, or change it.
 
-        A schedule that is there gets `fresh` only if its rule is another one. In the caller's
-        transaction, if one is `given`, an IntegrityError says that another node has added it
-        meanwhile.
+        A schedule that is there gets `fresh` only if its dates are others. If they are not,
+        `going_on` gives the rule in place of that which is stored. In the caller's transaction, if
+        one is `given`, an IntegrityError says that another node has added it meanwhile.
         """
 
         def work(connection: Connection) -> StoredSchedule:
@@ -84,7 +84,8 @@ class ScheduleStore:
                 }
                 self._schedules.add(connection, {**key, **payload, **fresh})
                 return StoredSchedule(**key, **payload, **fresh)
-            changes = dict(payload) if same_rule(row.rule) else {**payload, **fresh}
+            rule = going_on(row.rule)
+            changes = {**payload, **(fresh if rule is None else {"rule": rule})}
             self._schedules.change(connection, self._table, queue_name, name, changes)
             return msgspec.structs.replace(_stored(row), **changes)
 

@@ -60,20 +60,20 @@ class Claims:
         place is passed over. What schedules have due is inserted first.
         """
         queues, ready = request.queues, list(request.queues)
-        arrivals, full, due = dict[str, datetime](), dict[str, datetime](), set[str]()
+        arrivals, full, seen_to = dict[str, datetime](), dict[str, datetime](), set[str]()
         if len(queues) > 1:
-            arrivals, due = self._arrivals(queues)
+            arrivals, seen_to = self._arrivals(queues)
             ready = self._available(queues, arrivals)
             random.shuffle(ready)
         unknown = [queue for queue in ready if queue not in self._places.queues]
-        taken = self._take_from(ready, request, full, due)
+        taken = self._take_from(ready, request, full, seen_to)
         if taken or not ready:
             return Looked(taken, arrivals)
-        arrivals, due = self._arrivals(queues)
-        left = self._available([*due.difference(unknown), *unknown], arrivals)
+        arrivals, seen_to = self._arrivals(queues)
+        left = self._available([*seen_to.difference(unknown), *unknown], arrivals)
         if left:
-            again = due.union(self._places.learn(left)).intersection(left)
-            taken = self._take_from(again, request, full, due)
+            again = seen_to.union(self._places.learn(left)).intersection(left)
+            taken = self._take_from(again, request, full, seen_to)
         return Looked(taken, arrivals | full)
 
     def _available(self, queues: Sequence[str], arrivals: Mapping[str, datetime]) -> list[str]:
@@ -85,14 +85,14 @@ class Claims:
         queues: Iterable[str],
         request: ClaimRequest,
         full: dict[str, datetime],
-        due: Collection[str],
+        seen_to: Collection[str],
     ) -> list[Task]:
         """Claim from the first of the queues that has something; note those that are `full`.
 
-        `due`: queues whose schedules were due, and have been seen to.
+        `seen_to`: queues that have schedules, of which nothing is due by now.
         """
         for queue in queues:
-            rows, until = self._take(queue, request, unless_due="" if queue in due else queue)
+            rows, until = self._take(queue, request, unless_due="" if queue in seen_to else queue)
             if rows:
                 taken = [task_of_values(row) for row in rows]
                 self._metrics.claimed(taken)
@@ -139,21 +139,22 @@ class Claims:
     def _arrivals(self, queues: Sequence[str]) -> tuple[dict[str, datetime], set[str]]:
         """When there may be something in each queue that has a task, or a schedule.
 
-        With the queues of which a schedule was due; what is due is inserted by now.
+        With the queues that have a schedule; what is due is inserted by now, here or elsewhere.
         """
         coming = self._transactions.read(
             None, queues[0], lambda connection: self._tasks.coming(connection, queues)
         )
         now = self._transactions.clock.now()
-        arrivals, due = dict[str, datetime](), set[str]()
+        arrivals, scheduled = dict[str, datetime](), set[str]()
         for queue, arrival, next_due in coming:
             dates = [arrival, next_due]
-            if next_due is not None and next_due <= now:
-                due.add(queue)
-                dates[1] = now if self._schedules.insert_due(queue) else None
+            if next_due is not None:
+                scheduled.add(queue)
+                if next_due <= now:
+                    dates[1] = now if self._schedules.insert_due(queue) else None
             if known := [date for date in dates if date is not None]:
                 arrivals[queue] = min(known)
-        return arrivals, due
+        return arrivals, scheduled
 
     def give_back(self, taken: Sequence[Task]) -> None:
         """Undo a claim whose tasks nobody has seen."""

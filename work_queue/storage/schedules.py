@@ -33,6 +33,11 @@ from work_queue.values import decode, encode
 
 log = get_logger(__name__)
 
+FIRED_BYTES = 16_000_000
+"""Values that one transaction inserts for one schedule: other claims insert the rest.
+
+It bounds the memory of a claim that makes up for many dates. No benchmark chose it.
+"""
 NO_CAP = sys.maxsize
 """What is stored was within the cap of whoever declared it."""
 
@@ -70,15 +75,21 @@ class Schedules:
         )
         text, data = encode(setting.value, self._cap_bytes, what="recur: the value")
         value = {"value_json": text, "value_bytes": data}
-        fresh = {"rule": rule.to_text(), "next_due": rule.next_after(None, now)}
+        fresh = {
+            "rule": rule.to_text(),
+            "last_due": None,
+            "next_due": rule.next_after(None, now),
+            "last_task_id": None,
+        }
         key = {"queue": setting.queue, "name": setting.name}
 
         def work(connection: Connection) -> Any:
             row = schedules.find(connection, **key)
             if row is None:
                 schedules.add(connection, key | value | fresh)
-                return SimpleNamespace(**key, **fresh, last_due=None, last_task_id=None)
-            changes = value if Recurrence.read(row.rule) == rule else value | fresh
+                return SimpleNamespace(**key, **fresh)
+            stored = rule.going_on_from(row.rule)
+            changes = value | (fresh if stored is None else {"rule": stored})
             schedules.change(connection, **key, values=changes)
             return SimpleNamespace(**{**row._asdict(), **changes})
 
@@ -111,20 +122,21 @@ class Schedules:
     def insert_due(self, queue: str) -> bool:
         """Insert the tasks of a queue whose dates have passed, unless another claim does.
 
-        False if a schedule of it can't be read: it stays due.
+        False if there is none: a schedule that can't be read stays due.
         """
-        unreadable = list[Any]()
+        unreadable, inserts = list[Any](), list[Insert]()
 
         def work(connection: Connection) -> Modification:
             now = self._transactions.clock.now()  # anew in each try: it may have waited
             unreadable.clear()
-            inserts, moved = list[Insert](), dict[str, dict[str, Any]]()
+            inserts.clear()
+            moved = dict[str, dict[str, Any]]()
             for row in self._statements.schedules.due(connection, queue, now):
                 firing = _firing(row, now)
                 if firing is None:
                     unreadable.append(row)
                 else:
-                    inserts += firing[0]
+                    inserts.extend(firing[0])
                     moved[row.name] = firing[1]
             modification = Modification(inserts, NO_CAP)
             if inserts:
@@ -136,7 +148,7 @@ class Schedules:
         self._inserted(self._transactions.write(None, queue, work))
         for row in unreadable:
             self._note(row)
-        return not unreadable
+        return bool(inserts) or not unreadable
 
     def _note(self, row: Any) -> None:
         """Log an unreadable schedule once."""
@@ -156,6 +168,10 @@ def _firing(row: Any, now: datetime) -> tuple[list[Insert], dict[str, Any]] | No
     except PayloadNotDecodableError:
         return None
     dates, next_due = due
+    size = len(row.value_json or row.value_bytes or b"")
+    most = max(1, FIRED_BYTES // max(1, size))
+    if len(dates) > most:
+        dates, next_due = dates[:most], dates[most]
     inserts = [
         Insert(
             queue=row.queue,

@@ -198,6 +198,16 @@ def test_declaring_the_same_rule_again_leaves_the_schedule_where_it_stands(
     assert [json.loads(entry.event_json or "") for entry in turned.queue.find()] == [{"number": 2}]
 
 
+def test_another_policy_leaves_the_dates_that_were_missed(
+    turned: Turned, clock: ManualClock
+) -> None:
+    turned.queue.recur("report", Order(1), every=60)
+    clock.advance(seconds=200)
+    turned.queue.recur("report", Order(1), every=60, missed=MissedPolicy.FIRE_ALL)
+    turned.fire()
+    assert len(turned.queue.find()) == 3
+
+
 def test_another_rule_replaces_the_old_one_from_now_on(turned: Turned, clock: ManualClock) -> None:
     turned.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=30)

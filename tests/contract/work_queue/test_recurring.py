@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,12 +16,15 @@ from sqlalchemy import URL, Connection, Engine, event, func, select, update
 from queue_core.errors import InvalidRequestError, PayloadTooLargeError
 from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.manual_clock import ManualClock
+from sql.statements.work.claims import Coming
+from sql.statements.work.tasks import WorkTasks
 from sql.tables import work_queue_counts, work_schedules
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.backends import backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_limits import HOUR, waiting_claim
 from tests.contract.work_queue.test_tasks import claimed
+from work_queue.storage import schedules
 from work_queue.storage.folding import ROWS
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
@@ -173,6 +177,27 @@ def test_two_that_wait_get_one_task_of_one_date(make_work: MakeWork) -> None:
 
 
 @pytest.mark.database_only
+def test_a_claim_takes_a_task_though_another_has_inserted_what_was_due(
+    make_work: MakeWork, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast = make_work(clock=clock), make_work(clock=clock)
+    slow.recur("a", "beat", every=60)
+    slow.insert("a", "waits")
+    clock.advance(seconds=60)
+    coming, taken = WorkTasks.coming, list[Task | None]()
+
+    def late(statements: WorkTasks, connection: Connection, queues: Sequence[str]) -> list[Coming]:
+        if not taken:
+            taken.append(None)  # first: the other one reads, too
+            taken[0] = fast.try_claim("a")
+        return coming(statements, connection, queues)
+
+    monkeypatch.setattr(WorkTasks, "coming", late)
+    assert slow.try_claim("a") is not None
+    assert taken != [None]
+
+
+@pytest.mark.database_only
 def test_a_claim_that_fails_within_leaves_the_date_to_the_next(
     work: WorkQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +267,19 @@ def test_dates_that_passed_while_nobody_claimed_follow_the_policy(
     clock.advance_to(datetime(2026, 1, 4, 3, tzinfo=UTC))
     assert date_of(claimed(work)) == clock.now()
     assert work.try_claim("a") is None
+
+
+@pytest.mark.database_only
+def test_a_claim_that_makes_up_for_many_large_values_inserts_some_of_them(
+    work: WorkQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "FIRED_BYTES", 20)
+    work.recur("a", "beat", "ten bytes", every=60, missed=MissedPolicy.FIRE_ALL)
+    clock.advance(seconds=5 * 60)
+    claimed(work)
+    assert work.queues() == {"a": 1}
+    found = [date_of(task) for task in finished(work)]
+    assert found == [clock.now() - number * MINUTE for number in reversed(range(4))]
 
 
 def test_a_clock_that_went_back_repeats_no_date(make_work: MakeWork, clock: ManualClock) -> None:
@@ -378,10 +416,32 @@ def test_another_rule_starts_anew(work: WorkQueue, clock: ManualClock) -> None:
     clock.advance(seconds=90)
     changed = work.recur("a", "beat", "new", every=600)
     assert changed.next_due == clock.now() + timedelta(minutes=10)
-    assert changed.last_due is not None
+    assert (changed.last_due, changed.last_task_id) == (None, None)
     assert work.try_claim("a") is None
     clock.advance(seconds=600)
     assert finish(work) == ["new"]
+
+
+@pytest.mark.served_everywhere
+def test_another_policy_leaves_the_dates_that_were_missed(
+    work: WorkQueue, clock: ManualClock
+) -> None:
+    made = work.recur("a", "beat", every=60)
+    clock.advance(seconds=200)
+    changed = work.recur("a", "beat", every=60, missed=MissedPolicy.FIRE_ALL)
+    assert (changed.missed, changed.next_due) == (MissedPolicy.FIRE_ALL, made.next_due)
+    assert len(finish(work)) == 3
+
+
+def test_another_rule_works_after_a_clock_was_far_ahead(
+    make_work: MakeWork, clock: ManualClock
+) -> None:
+    work = make_work(clock=clock)
+    work.recur("a", "beat", every=60)
+    claimed(make_work(clock=ManualClock(clock.now() + timedelta(days=365))))
+    work.recur("a", "beat", every=300)
+    clock.advance(seconds=300)
+    assert claimed(work).id == work.recurring()[0].last_task_id
 
 
 def test_two_queues_may_name_their_schedules_alike(work: WorkQueue, clock: ManualClock) -> None:
@@ -431,6 +491,8 @@ def test_a_rule_of_another_version_keeps_nobody_from_claims(
     work.insert("a", "work")
     clock.advance(seconds=60)
     assert finish(work) == ["work", "beat"]
+    clock.advance(seconds=60)
+    assert finish(work) == ["beat"]
     assert work.claim_many("a", "b", limit=2, timeout_seconds=0) == []
     work.insert("a", "work")
     assert work.try_claim("b", "a") is not None
