@@ -58,7 +58,7 @@ def find_archived(
 
     Raises:
         InvalidPostError: A value that no entry can have.
-        ArchiveIncompleteError: `error_text` is sought where messages of errors were left out.
+        ArchiveIncompleteError: What is sought of errors was left out in some of the days.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveTargetError: The directory can't be reached.

@@ -14,6 +14,7 @@ from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import named
 from history_pipeline.errors import ArchiveIncompleteError
 from history_pipeline.period import Period
+from history_pipeline.rows.arrow_entries import without_messages
 from history_pipeline.rows.parts import Part
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import State
@@ -42,7 +43,9 @@ class Sought:
             )
         )
         states = state_values(list(State) if wanted.states is None else wanted.states)
-        self._error_text = wanted.error_text
+        self._needs_messages = wanted.error_text is not None or (
+            wanted.error_type is not None and not _is_kept(wanted.error_type)
+        )
         self._conditions = [
             _Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
             *_unless_none("queue_name", compute.equal, queue_name),
@@ -74,11 +77,11 @@ class Sought:
     def check_kept(self, files: Iterable[DataFile], where: str) -> None:
         """Raises ArchiveIncompleteError if some of the files lack what decides."""
         lacking = sorted({file.event_date for file in files if Part.ERRORS in file.without})
-        if self._error_text is not None and lacking:
+        if self._needs_messages and lacking:
             raise ArchiveIncompleteError(
                 f"{where} does not hold the messages of all errors: runs with entries of {lacking[0]} to {lacking[-1]} "
-                "were archived without them. So nobody can say which of these have the text. Leave out error_text, or "
-                "choose other days.",
+                "were archived without them. So nobody can say which of these match. Leave out error_text or error_type, "
+                "or choose other days.",
                 path=where,
             )
 
@@ -114,6 +117,12 @@ def _of_key(column: str, wanted: SearchKey | Keyless | Unset) -> Iterator[_Condi
     yield _Condition(column, compute.equal, key.number)
     if key.text is not None:
         yield _Condition("headers", compute.match_substring, key.member(column))
+
+
+def _is_kept(error_type: str) -> bool:
+    """Whether a type of errors stays where messages are left out."""
+    kept = without_messages(pa.chunked_array([[f"{error_type}:"]]))
+    return bool(kept[0].is_valid)
 
 
 def _of_error(wanted: Filter) -> Iterator[_Condition]:

@@ -20,7 +20,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from history_pipeline.archives.agreement import Agreement
 from history_pipeline.archives.archive import Archive, dated
 from history_pipeline.archives.manifest import Kind, Manifest, new_run
-from history_pipeline.errors import ArchiveDamagedError
+from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.rows.columns import EVENT_DATE, HISTORY_COLUMNS
 from history_pipeline.rows.fingerprint import Fingerprint, joined
@@ -166,7 +166,20 @@ class Archiver:
         )
 
     def finish(self, found: Agreement) -> int:
-        """Delete the rows that were published and not deleted, and return their number."""
+        """Delete the rows that were published and not deleted, and return their number.
+
+        Raises ArchiveConflictError if this call wants to keep what the run has left out.
+        """
+        for manifest in found.unfinished:
+            kept = [part for part in manifest.without if part not in self.without]
+            if kept:
+                left_out = " and ".join(kept)
+                raise ArchiveConflictError(
+                    f"{self.archive.where}: run {manifest.run} was archived without {left_out}, and then killed: its rows "
+                    f"are in history still. To delete them, archive once more without {left_out}. To keep what was left "
+                    "out, copy these rows elsewhere first. Nothing was deleted.",
+                    path=self.archive.where,
+                )
         return sum(
             finish_run(self.history, self.archive, manifest, logged=found.is_logged(manifest))
             for manifest in found.unfinished

@@ -108,9 +108,12 @@ def test_a_killed_run_is_finished_by_what_it_has_archived(
     with pytest.raises(
         ArchiveConflictError, match="Other content than in the archive has entries 5"
     ):
-        archive_history(spark, history_url, target)
+        archive_history(spark, history_url, target, without=BOTH)
     execute(history_url, change.format(0))
-    assert archive_history(spark, history_url, target).finished == SAMPLE
+    with pytest.raises(ArchiveConflictError, match="was archived without errors, and then killed"):
+        archive_history(spark, history_url, target, without=["payload"])
+    assert len(rows(spark, history_url)) == SAMPLE
+    assert archive_history(spark, history_url, target, without=BOTH).finished == SAMPLE
     assert rows(spark, history_url) == {}
 
 
@@ -154,6 +157,8 @@ def test_a_search_by_a_text_that_was_left_out_is_refused(
     midnight = datetime(2026, 3, 2, tzinfo=UTC)
     assert find_archived(target, error_text="traceback", finished_before=midnight) == []
     assert len(find_archived(target, error_type="ValueError")) == 3
+    with pytest.raises(ArchiveIncompleteError, match="Leave out error_text or error_type"):
+        find_archived(target, error_type="my-error")
 
 
 @needs.any_database
