@@ -13,7 +13,7 @@ from queue_core.errors import InvalidRequestError
 from queue_core.runtime.manual_clock import ManualClock
 from sql.capabilities import Capabilities
 from tests import requirements as needs
-from tests.contract.harness import BOUND_SECONDS
+from tests.contract.harness import BOUND_SECONDS, see_what_changes
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.faults import DependencyError
@@ -72,6 +72,7 @@ def test_it_does_so_in_a_transaction_whose_snapshot_is_older(
 ) -> None:
     work = make_work()
     with engine.connect() as connection:
+        see_what_changes(connection)
         assert work.tasks("a", connection=connection) == []
         first = work.insert("a", 1, id="one")
         assert work.insert("b", 2, id="one", skip_existing=True, connection=connection) == first

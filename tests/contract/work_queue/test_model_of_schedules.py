@@ -125,7 +125,7 @@ def _nobody_asks(self: WorkTasks, connection: Connection, claim: Mapping[str, An
 def _goes_back(
     self: WorkSchedules, connection: Connection, queue: str, name: str, values: dict[str, Any]
 ) -> None:
-    if "last_due" in values:
+    if values.get("last_due") is not None:
         values = values | {"next_due": values["last_due"] + timedelta(seconds=1)}
     _change(self, connection, queue, name, values)
 
