@@ -137,7 +137,7 @@ class Record:
         return any(key in self._posted for key in keys)
 
     def holds(self, name: str, entries: int) -> None:
-        """The bus or service `name` holds so many entries now."""
+        """The bus or service `name` holds this number of entries now."""
         self._most[name] = max(self._most.get(name, 0), entries)
 
     def leaves(self, node: str) -> None:

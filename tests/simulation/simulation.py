@@ -78,7 +78,7 @@ class _Seen:
 
 
 class Simulation:
-    """See the module. `Watcher` of the databases' hooks."""
+    """Takes steps. As the databases' `Watcher` it is told what they commit."""
 
     def __init__(self, databases: Databases, settings: Settings) -> None:
         self.databases = databases

@@ -34,7 +34,7 @@ def fill(work: WorkQueue, count: int, queue: str = "a") -> None:
 
 @contextmanager
 def waiting_claim(work: WorkQueue) -> Iterator[Future[Task]]:
-    """A claim in a thread of its own, which waits by now."""
+    """A claim that waits in another thread."""
     with ThreadPoolExecutor(1) as pool:
         claim = pool.submit(work.claim, "a", timeout_seconds=BOUND_SECONDS)
         eventually(lambda: waiting(work) == 1)
@@ -282,7 +282,9 @@ def test_a_delete_in_a_callers_transaction_wakes_a_claim_once_it_has_committed(
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 1}, {"rate": 4, "per": SECOND}])
-def test_time_wakes_a_claim_that_waits_for_a_place(waits: WorkQueue, options: Any) -> None:
+def test_time_wakes_a_claim_that_waits_for_a_place(
+    waits: WorkQueue, options: dict[str, Any]
+) -> None:
     fill(waits, 2)
     waits.limit("a", **options)
     first = claimed(waits, lease_seconds=0.3)
@@ -343,7 +345,7 @@ def test_a_limit_is_told_as_it_was_set(work: WorkQueue, clock: ManualClock) -> N
     ],
     ids=str,
 )
-def test_a_limit_that_means_nothing_is_refused(work: WorkQueue, options: Any) -> None:
+def test_a_limit_that_means_nothing_is_refused(work: WorkQueue, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match="Nothing was written"):
         work.limit("a", **options)
     for queue in ("", "x" * 513, 7):
