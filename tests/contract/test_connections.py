@@ -23,12 +23,8 @@ from stickybus import DatabaseUnreachableError, PersistentBus
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, eventually, lifecycle_of
+from tests.contract.server_sessions import KILL, sessions
 
-SESSIONS = {
-    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    " AND backend_type = 'client backend'",
-    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
-}
 HOLD = {
     "postgresql": ["BEGIN", "LOCK TABLE bus_events IN ACCESS EXCLUSIVE MODE"],
     "mariadb": ["LOCK TABLES bus_events WRITE"],
@@ -39,15 +35,7 @@ WAITING = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
     "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table%%'",
 }
-KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}", "mysql": "KILL {}"}
-for _sessions in (SESSIONS, WAITING):
-    _sessions["mysql"] = _sessions["mariadb"].replace("information_schema", "performance_schema")
-
-
-def sessions(engine: Engine, database_name: str) -> set[int]:
-    """Return the sessions of other clients; one that was just closed may still be among them."""
-    with create_engine(engine.url, poolclass=NullPool).connect() as connection:
-        return set(connection.execute(text(SESSIONS[database_name])).scalars())
+WAITING["mysql"] = WAITING["mariadb"].replace("information_schema", "performance_schema")
 
 
 @needs.server

@@ -13,7 +13,7 @@ from notifications.service import NotificationService
 from queue_core.errors import PayloadTooLargeError
 from queue_core.model.config import BusConfig, NotificationConfig
 from tests.contract.harness import Recorder, database_of, statements_of
-from tests.contract.test_connections import sessions
+from tests.contract.server_sessions import sessions
 
 PACKET = 2**20
 LARGEST = 100 * PACKET
