@@ -28,6 +28,8 @@ class Capabilities:
     """A claim is one statement, and a finish too: each can commit by itself."""
     inserts_at_once: bool = False
     """Any number of rows is one INSERT, and ids can be had ahead of it."""
+    seats_at_once: bool = False
+    """Entries of a limited queue are claimed with their places in two round trips."""
     answers_in_utc: bool = False
     """The driver's dates need no conversion on our own connections (a twentieth of a drain)."""
     waiters_deadlock: bool = False

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import SUSPECT, Lane, is_limited
 from queue_core.model.limit import Limit
 from queue_core.model.rate import Rate
@@ -26,7 +26,7 @@ from queue_core.storage.key_places import ALL_KEYS, KeyPlaces
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements.base import LARGEST_COUNT
 from sql.statements.claims import Claim
-from sql.statements.places import Bunch, Terms
+from sql.statements.places import Bunch, Seats, Terms
 
 MOST_BUNCHES = 100
 """Rows of places that a claim reads, before they are made fewer."""
@@ -80,12 +80,16 @@ class Places:
         """Whether there are limits, as far as is known. It is asked for each call of a handler."""
         self.nodes = 1
         """How many live nodes share the places."""
+        self._tight = set[Lane]()
+        """Limits that have a rate, or had no places for sure when they were last taken at once."""
 
     def learn(self, limits: Iterable[Limit]) -> None:
         """These are the limits now."""
         limits = [*limits]
         self.lanes = {limit.queue_name: limit.lane for limit in limits if limit.limits_queue}
         self.keys.learn(limits)
+        rated = {limit.lane for limit in limits if limit.limits_queue and limit.rate is not None}
+        self._tight = rated | self._tight.intersection(self.lanes.values())
         self.limit_any = bool(self.lanes or self.keys.queues)
 
     def concern(self, entries: Iterable[Entry]) -> bool:
@@ -93,6 +97,42 @@ class Places:
         return self.limit_any and any(
             entry.queue_name in self.lanes or self.keys.concern(entry) for entry in entries
         )
+
+    def roomy(self, lane: Lane) -> bool:
+        """Whether what is claimed from `lane` is likely to find places at once."""
+        at_once = self._store.statements.capabilities.seats_at_once
+        return at_once and not is_limited(lane) and not self._tight
+
+    def claim(self, connection: Connection, claim: Claim) -> tuple[list[Entry], Claimed | None]:
+        """Claim entries, and take places for all of them if these are there for sure.
+
+        None if some have no place yet.
+        """
+        statements = self._store.statements
+        rows = statements.open_claim(connection, claim)
+        entries = [claimed(row, claim.owner, claim.until) for row in rows]
+        lanes = self.by_lane(entries)
+        keyed = self.keys.by_lane(entries)
+        if not lanes and not keyed:
+            statements.close_claim(connection, None)
+            return entries, Claimed(entries, len(entries))
+        if len(lanes) != 1 or keyed:
+            statements.close_claim(connection, None)
+            return entries, None
+        [(lane, those)] = lanes
+        seats = Seats(
+            lane,
+            claim.owner,
+            [entry.claim for entry in those],
+            self._store.config.handler_threads,
+            self.nodes,
+            MOST_BUNCHES,
+        )
+        if not statements.close_claim(connection, seats):
+            self._tight.add(lane)
+            return entries, None
+        ids = [entry.record_id for entry in those]
+        return entries, Claimed(entries, len(entries), {lane: ids})
 
     def seating(self, connection: Connection, claim: Claim) -> Seating:
         """For a claim in the transaction of `connection`."""
@@ -133,6 +173,8 @@ class Places:
             free = self._free(limit, bunches, owner)
         rate = _rate_of(limit)
         if rate is None:
+            if free >= wanted:
+                self._tight.discard(lane)
             return Room(free=max(0, free))
         now, arrival = self._store.read_time(connection), limit.arrival_date or FIRST_DATE
         # What is claimed counts as started, so it has to start now.

@@ -8,5 +8,6 @@ POSTGRESQL = Capabilities(
     keeps_plans=True,
     moves_at_once=True,
     inserts_at_once=True,
+    seats_at_once=True,
     answers_in_utc=True,
 )

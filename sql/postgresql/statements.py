@@ -28,12 +28,13 @@ from sqlalchemy.util import memoized_property
 
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import PostgreSQLInserts, record_fields
+from sql.postgresql.places import PostgreSQLPlaces
 from sql.statements.base import full_name
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, FinishRow, encoded
 from sql.tables import ENTRY_COLUMNS
 
 
-class PostgreSQLStatements(PostgreSQLInserts):
+class PostgreSQLStatements(PostgreSQLInserts, PostgreSQLPlaces):
     """All statements on a pair of tables."""
 
     capabilities = POSTGRESQL

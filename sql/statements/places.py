@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import IN_PROCESSING, batches
+from sql.statements.claims import Claim
 from sql.statements.outcomes import Outcomes, encoded
 from sql.tables import in_schema, queue_limits, queue_places
 from sql.types import UtcDateTime
@@ -47,6 +48,20 @@ class Bunch(NamedTuple):
 
     owner: str
     places: int
+
+
+class Seats(NamedTuple):
+    """Places of one limit that `owner` takes for claims, given as (record id, claim count)."""
+
+    lane: str
+    owner: str
+    claims: Sequence[tuple[int, int]]
+    threads: int
+    """How many places the owner may have whatever its share is."""
+    nodes: int
+    """How many share the places."""
+    most_bunches: int
+    """How many bunches may be counted."""
 
 
 class Places(Outcomes):
@@ -160,3 +175,14 @@ class Places(Outcomes):
             "claims": encoded(claims),
         }
         self._change(connection, self._take_places, row)
+
+    def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
+        """As `claim`, in a transaction that is open until `close_claim`. Where `seats_at_once`."""
+        raise NotImplementedError
+
+    def close_claim(self, connection: Connection, seats: Seats | None) -> bool:
+        """Take seats under the lock of their limit, if there are places for sure, and commit.
+
+        False: they were not taken, and it is to be found out how many places there are.
+        """
+        raise NotImplementedError
