@@ -13,9 +13,9 @@ from queue_core.storage.transactions import Transactions
 from sql.statements.work.tasks import WorkTasks
 from work_queue.metrics import Metrics
 from work_queue.requests import ClaimRequest
+from work_queue.storage.firings import Firings
 from work_queue.storage.places import Places, Room
 from work_queue.storage.rows import task_of_values
-from work_queue.storage.schedules import Schedules
 from work_queue.task import Task
 
 
@@ -40,13 +40,13 @@ class Claims:
         transactions: Transactions,
         tasks: WorkTasks,
         places: Places,
-        schedules: Schedules,
+        firings: Firings,
         metrics: Metrics,
     ) -> None:
         self._transactions = transactions
         self._tasks = tasks
         self._places = places
-        self._schedules = schedules
+        self._firings = firings
         self._metrics = metrics
 
     def take(self, request: ClaimRequest) -> list[Task]:
@@ -151,7 +151,7 @@ class Claims:
             if next_due is not None:
                 scheduled.add(queue)
                 if next_due <= now:
-                    dates[1] = now if self._schedules.insert_due(queue) else None
+                    dates[1] = self._firings.insert_due(queue)
             if known := [date for date in dates if date is not None]:
                 arrivals[queue] = min(known)
         return arrivals, scheduled

@@ -24,7 +24,7 @@ from tests.contract.work_queue.backends import backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_limits import HOUR, waiting_claim
 from tests.contract.work_queue.test_tasks import claimed
-from work_queue.storage import schedules
+from work_queue.storage import firings
 from work_queue.storage.folding import ROWS
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
@@ -273,7 +273,7 @@ def test_dates_that_passed_while_nobody_claimed_follow_the_policy(
 def test_a_claim_that_makes_up_for_many_large_values_inserts_some_of_them(
     work: WorkQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "FIRED_BYTES", 20)
+    monkeypatch.setattr(firings, "FIRED_BYTES", 20)
     work.recur("a", "beat", "ten bytes", every=60, missed=MissedPolicy.FIRE_ALL)
     clock.advance(seconds=5 * 60)
     claimed(work)
