@@ -409,6 +409,15 @@ def test_the_same_rule_again_changes_nothing_but_the_value(
     assert finish(work) == ["new"]
 
 
+@pytest.mark.served_everywhere
+def test_the_same_dates_in_other_words_change_nothing(work: WorkQueue, clock: ManualClock) -> None:
+    made = work.recur("a", "night", cron="@daily")
+    clock.advance(seconds=30 * HOUR)
+    said = work.recur("a", "night", cron=" 00 0 * *  *")
+    assert (said.next_due, said.cron) == (made.next_due, "00 0 * *  *")
+    assert date_of(claimed(work)) == made.next_due
+
+
 def test_another_rule_starts_anew(work: WorkQueue, clock: ManualClock) -> None:
     work.recur("a", "beat", "old", every=60)
     clock.advance(seconds=60)
