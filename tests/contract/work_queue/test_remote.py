@@ -39,7 +39,7 @@ from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.services import Services
 from work_queue.document import DocClaim
 from work_queue.modification import Insert
-from work_queue.remote import remote_backend
+from work_queue.remote import remote_claims
 from work_queue.remote.background import THREAD
 from work_queue.remote.tls import Tls
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
@@ -170,7 +170,7 @@ def test_a_service_that_stops_ends_no_worker(
 
 
 def test_a_long_claim_waits_in_rounds(make_work: MakeWork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_backend, "ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(remote_claims, "ROUND_SECONDS", 0.02)
     work, rounds = make_work(), list[Any]()
     ask = wire.Call.ask
 
