@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, event, func, select, update
+from sqlalchemy import URL, Connection, Engine, func, select, update
 
 from queue_core.errors import InvalidRequestError, PayloadTooLargeError
 from queue_core.model.missed_policy import MissedPolicy
@@ -562,32 +562,3 @@ def test_the_awaitable_twins_do_the_same(work: WorkQueue, clock: ManualClock) ->
         assert await work.stop_recurring_async("a", "beat")
 
     asyncio.run(run())
-
-
-@pytest.mark.database_only
-def test_claims_of_queues_pay_no_statement_for_schedules_that_are_not_due(
-    work: WorkQueue,
-) -> None:
-    engine: Engine = backend_of(work).database.engine
-    sent = list[str]()
-
-    def catch(_c: Connection, _cursor: object, statement: str, *_others: object) -> None:
-        sent.append(statement)
-
-    def statements() -> int:
-        work.insert("a")
-        sent.clear()
-        event.listen(engine, "before_cursor_execute", catch)
-        try:
-            claimed(work)
-            assert work.try_claim("b") is None
-            assert work.try_claim("b", "c") is None
-        finally:
-            event.remove(engine, "before_cursor_execute", catch)
-        return len(sent)
-
-    statements()
-    without = statements()
-    for queue in "abc":
-        work.recur(queue, "night", cron=NIGHT)
-    assert statements() == without
