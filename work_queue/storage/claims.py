@@ -89,7 +89,7 @@ class Claims:
     ) -> list[Task]:
         """Claim from the first of the queues that has something; note those that are `full`.
 
-        `seen_to`: queues that have schedules, of which nothing is due by now.
+        `seen_to`: queues that have schedules, of which all that can be is inserted by now.
         """
         for queue in queues:
             rows, until = self._take(queue, request, unless_due="" if queue in seen_to else queue)
@@ -139,7 +139,8 @@ class Claims:
     def _arrivals(self, queues: Sequence[str]) -> tuple[dict[str, datetime], set[str]]:
         """When there may be something in each queue that has a task, or a schedule.
 
-        With the queues that have a schedule; what is due is inserted by now, here or elsewhere.
+        With the queues that have a schedule; what is due is inserted by now, here or elsewhere, or
+        can't be.
         """
         coming = self._transactions.read(
             None, queues[0], lambda connection: self._tasks.coming(connection, queues)
