@@ -12,6 +12,7 @@ where the search began (3.11.3: in the gap `0 1,2 * * *` loses its second firing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,13 +39,19 @@ CRON = f"five fields or one of {', '.join(_MACROS)}"
 """What may be given as a cron line."""
 
 
+def plain_line(expression: str) -> str:
+    """The line without what changes none of its dates: macros, capitals, spaces, leading zeros."""
+    fields = _MACROS.get(expression, expression).lower().split()
+    return re.sub(r"\b0+(?=\d)", "", " ".join(fields))
+
+
 def cron_rule(expression: str, timezone: str) -> Callable[[datetime], datetime | None]:
     """From a date to the next due date. Raises InvalidPostError for a bad line or time zone."""
     try:
         zone = ZoneInfo(timezone)
     except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise invalid("timezone", timezone, "a name such as UTC or Europe/Berlin") from error
-    fields = _MACROS.get(expression, expression).split()
+    fields = plain_line(expression).split()
     try:
         minute, hour, day, month, weekday = fields
         weekdays = _weekdays(weekday)

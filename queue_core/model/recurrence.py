@@ -17,7 +17,7 @@ from typing import Self, SupportsFloat
 import msgspec
 
 from queue_core.errors import InvalidPostError, StickybusError
-from queue_core.model.cron import CRON, cron_rule, invalid
+from queue_core.model.cron import CRON, cron_rule, invalid, plain_line
 from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.clock import in_utc
 
@@ -41,15 +41,16 @@ class Recurrence:
     """The rule of one recurring schedule; due dates begin after `start`.
 
     `expression` is a cron line of five fields or a macro such as `@daily`, or an interval in
-    seconds. Two are equal if their rules are: `start` doesn't count. Raises InvalidPostError if the
-    rule can't work.
+    seconds. Two are equal if their rules are: `start` doesn't count, nor how a cron line is
+    written. Raises InvalidPostError if the rule can't work.
     """
 
     kind: Kind
-    expression: str
+    expression: str = field(compare=False)
     timezone: str = "UTC"
     missed: MissedPolicy = MissedPolicy.FIRE_ONCE
     start: datetime = field(compare=False)
+    _plain: str = field(init=False, repr=False)
     _after: Callable[[datetime], datetime | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,10 +63,11 @@ class Recurrence:
             )
         object.__setattr__(self, "start", start)
         if self.kind is Kind.CRON:
-            rule = cron_rule(self.expression, self.timezone)
+            rule, plain = cron_rule(self.expression, self.timezone), plain_line(self.expression)
         else:
-            rule = _interval(self.expression, start)
+            rule, plain = _interval(self.expression, start), self.expression
         object.__setattr__(self, "_after", rule)
+        object.__setattr__(self, "_plain", plain)
         if rule(start) is None:
             raise invalid("cron", self.expression, "an expression that meets a date")
 

@@ -131,6 +131,49 @@ crons = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "@daily"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "@yearly"),
+        ("5  3 * *\t*", " 5 3 * * *"),
+        ("05 003 */02 01-09 *", "5 3 */2 1-9 *"),
+        ("00 0 * * *", "@daily"),
+        ("0 0 * JAN-Mar Sun", "0 0 * jan-mar sun"),
+    ],
+)
+def test_two_lines_of_one_meaning_go_on_from_each_other(line: str, same: str) -> None:
+    one, other = (parse(cron=cron, start=START) for cron in (line, same))
+    assert one == other
+    later = parse(cron=same, start=START + timedelta(days=1))
+    going_on = later.going_on_from(one.to_text())
+    assert going_on is not None
+    assert json.loads(going_on) == later.to_dict() | {"start": START.isoformat()}
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("0 0 * * *", "0 0 1 * *"),
+        ("10 0 * * *", "1 0 * * *"),
+        ("0 20 * * *", "0 2 * * *"),
+        ("0 0 * * *", "0 0 * * 0-6"),
+        ("0 * * * *", "0 0-23 * * *"),
+        ("0 0 1 * 1", "0 0 1 * *"),
+    ],
+)
+def test_lines_that_may_differ_start_anew(line: str, other: str) -> None:
+    before = parse(cron=line, start=START).to_text()
+    assert parse(cron=other, start=START).going_on_from(before) is None
+    elsewhere = parse(cron=line, timezone=BERLIN, start=START)
+    assert elsewhere.going_on_from(before) is None
+
+
 @given(
     crons, st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE, "UTC"]), moments, st.integers(0, 200_000)
 )

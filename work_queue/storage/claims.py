@@ -13,9 +13,9 @@ from queue_core.storage.transactions import Transactions
 from sql.statements.work.tasks import WorkTasks
 from work_queue.metrics import Metrics
 from work_queue.requests import ClaimRequest
+from work_queue.storage.firings import Firings
 from work_queue.storage.places import Places, Room
 from work_queue.storage.rows import task_of_values
-from work_queue.storage.schedules import Schedules
 from work_queue.task import Task
 
 
@@ -40,13 +40,13 @@ class Claims:
         transactions: Transactions,
         tasks: WorkTasks,
         places: Places,
-        schedules: Schedules,
+        firings: Firings,
         metrics: Metrics,
     ) -> None:
         self._transactions = transactions
         self._tasks = tasks
         self._places = places
-        self._schedules = schedules
+        self._firings = firings
         self._metrics = metrics
 
     def take(self, request: ClaimRequest) -> list[Task]:
@@ -89,7 +89,7 @@ class Claims:
     ) -> list[Task]:
         """Claim from the first of the queues that has something; note those that are `full`.
 
-        `seen_to`: queues that have schedules, of which nothing is due by now.
+        `seen_to`: queues that have schedules, of which all that can be is inserted by now.
         """
         for queue in queues:
             rows, until = self._take(queue, request, unless_due="" if queue in seen_to else queue)
@@ -139,7 +139,8 @@ class Claims:
     def _arrivals(self, queues: Sequence[str]) -> tuple[dict[str, datetime], set[str]]:
         """When there may be something in each queue that has a task, or a schedule.
 
-        With the queues that have a schedule; what is due is inserted by now, here or elsewhere.
+        With the queues that have a schedule; what is due is inserted by now, here or elsewhere, or
+        can't be.
         """
         coming = self._transactions.read(
             None, queues[0], lambda connection: self._tasks.coming(connection, queues)
@@ -151,7 +152,7 @@ class Claims:
             if next_due is not None:
                 scheduled.add(queue)
                 if next_due <= now:
-                    dates[1] = now if self._schedules.insert_due(queue) else None
+                    dates[1] = self._firings.insert_due(queue)
             if known := [date for date in dates if date is not None]:
                 arrivals[queue] = min(known)
         return arrivals, scheduled

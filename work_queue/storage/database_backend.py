@@ -30,6 +30,7 @@ from work_queue.modified import Modified
 from work_queue.requests import ClaimRequest, DocClaimRequest, NameQuery
 from work_queue.storage.claims import Claims
 from work_queue.storage.doc_claims import claim_docs
+from work_queue.storage.firings import Firings
 from work_queue.storage.folding import Folding
 from work_queue.storage.history import Histories
 from work_queue.storage.limits import Limits
@@ -98,17 +99,12 @@ class DatabaseBackend:
         self.room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
         self._metrics = metrics
         places = Places(transactions, self.statements.tasks, self.statements.limits)
-        schedules = Schedules(
-            transactions,
-            self.statements,
-            max_value_bytes,
-            inserted=self._written,
-            changed=self._tell,
-        )
+        self._firings = Firings(transactions, self.statements, self._written)
+        schedules = Schedules(transactions, self.statements, max_value_bytes, self._rescheduled)
         self.set_schedule = schedules.set
         self.remove_schedule = schedules.remove
         self.schedules = schedules.read
-        self.claims = Claims(transactions, self.statements.tasks, places, schedules, metrics)
+        self.claims = Claims(transactions, self.statements.tasks, places, self._firings, metrics)
         self._waits = Waits(self.claims, self.room, transactions.clock)
         self.folding = Folding(transactions, self.statements.counts)
         self._reads = Reads(transactions, self.statements, self.folding)
@@ -200,6 +196,10 @@ class DatabaseBackend:
         """Let a claim look that waits for a queue, here or elsewhere."""
         self.room.tell([queue])
         self._hints.tell(payload=payload_of(queue))
+
+    def _rescheduled(self, queue: str) -> None:
+        self._firings.retry(queue)
+        self._tell(queue)
 
     def claim_docs(self, request: DocClaimRequest) -> list[DocSet]:
         """See `Backend.claim_docs`."""

@@ -26,11 +26,31 @@ class WorkSchedules:
         mine = select(self.table).where(*self._key(queue, name))
         return connection.execute(mine.with_for_update()).one_or_none()
 
-    def due(self, connection: Connection, queue: str, now: datetime) -> list[Row[Any]]:
-        """The schedules of a queue that are due, by name, locked: whoever finds them waits."""
-        schedules = self.table
-        passed = select(schedules).where(schedules.c.queue == queue, schedules.c.next_due <= now)
-        return list(connection.execute(passed.order_by(schedules.c.name).with_for_update()))
+    def dates(self, connection: Connection, queue: str) -> list[tuple[str, datetime]]:
+        """The next dates of the schedules of a queue, by name; they are not locked."""
+        schedules = self.table.c
+        coming = select(schedules.name, schedules.next_due).where(
+            schedules.queue == queue, schedules.next_due.is_not(None)
+        )
+        rows = connection.execute(coming.order_by(schedules.name))
+        return [(row.name, row.next_due) for row in rows]
+
+    def due(
+        self, connection: Connection, queue: str, names: Sequence[str], now: datetime
+    ) -> list[Row[Any]]:
+        """Which of these schedules of a queue are due, by name, locked: whoever finds them waits.
+
+        The others of the queue are not locked.
+        """
+        schedules, found = self.table, list[Row[Any]]()
+        for start in range(0, len(names), IDS):
+            passed = select(schedules).where(
+                schedules.c.queue == queue,
+                schedules.c.name.in_(names[start : start + IDS]),
+                schedules.c.next_due <= now,
+            )
+            found += connection.execute(passed.order_by(schedules.c.name).with_for_update())
+        return found
 
     def of(self, connection: Connection, queues: Sequence[str]) -> list[Row[Any]]:
         """The schedules of these queues, or all if there are none, by queue and name."""

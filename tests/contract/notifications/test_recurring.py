@@ -198,6 +198,15 @@ def test_declaring_the_same_rule_again_leaves_the_schedule_where_it_stands(
     assert [json.loads(entry.event_json or "") for entry in turned.queue.find()] == [{"number": 2}]
 
 
+def test_the_same_dates_in_other_words_leave_the_schedule_where_it_stands(
+    turned: Turned, clock: ManualClock
+) -> None:
+    declared = turned.queue.recur("report", Order(1), cron="@hourly")
+    clock.advance(seconds=5_000)
+    said = turned.queue.recur("report", Order(1), cron="00 * * * *")
+    assert said.next_due == declared.next_due
+
+
 def test_another_policy_leaves_the_dates_that_were_missed(
     turned: Turned, clock: ManualClock
 ) -> None:

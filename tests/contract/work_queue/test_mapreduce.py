@@ -42,7 +42,7 @@ def count(url: URL, *options: str) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_92_words_of_some_documents_are_counted(database_url: URL) -> None:
+def test_scenario_92_words_of_some_documents_are_counted(database_url: URL) -> None:
     shown = count(database_url, "--documents=17", "--mappers=3", "--reducers=3", "--timeout=200")
 
     assert "17 documents, 1020 words" in shown
@@ -51,7 +51,7 @@ def test_92_words_of_some_documents_are_counted(database_url: URL) -> None:
 
 @pytest.mark.timeout(240)
 @needs.any_database
-def test_92_words_are_counted_once_though_workers_are_killed(
+def test_scenario_92_words_are_counted_once_though_workers_are_killed(
     database_url: URL, database_name: str
 ) -> None:
     shown = count(
@@ -68,7 +68,7 @@ def test_92_words_are_counted_once_though_workers_are_killed(
     assert "5 processes killed" in shown
 
 
-def test_92_nothing_is_reduced_while_something_is_left_to_map(make_work: MakeWork) -> None:
+def test_scenario_92_nothing_is_reduced_while_something_is_left_to_map(make_work: MakeWork) -> None:
     work, [shard] = make_work(), WORDS.shard_queues
     work.modify(*(Insert(queue=WORDS.inputs, value=text) for text in ("to be", "or not to be")))
     reducer = Worker(work, WORDS.reducer(work), shard)

@@ -101,7 +101,8 @@ def run_schedules(backend: DatabaseBackend, connection: Connection, now: datetim
     """All that is sent about recurring schedules."""
     schedules = backend.statements.schedules
     assert schedules.find(connection, "s1", "hourly") is not None
-    assert len(schedules.due(connection, "s2", now + timedelta(days=1))) == 1
+    assert [name for name, _ in schedules.dates(connection, "s2")] == ["hourly"]
+    assert len(schedules.due(connection, "s2", ["hourly"], now + timedelta(days=1))) == 1
     assert len(schedules.of(connection, ["s3", "s4"])) == 2
     schedules.change(connection, "s5", "hourly", {"last_due": now})
     assert schedules.remove(connection, "s6", "hourly")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, event, func, select, update
+from sqlalchemy import URL, Connection, Engine, func, select, update
 
 from queue_core.errors import InvalidRequestError, PayloadTooLargeError
 from queue_core.model.missed_policy import MissedPolicy
@@ -24,7 +24,7 @@ from tests.contract.work_queue.backends import backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_limits import HOUR, waiting_claim
 from tests.contract.work_queue.test_tasks import claimed
-from work_queue.storage import schedules
+from work_queue.storage import firings
 from work_queue.storage.folding import ROWS
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
@@ -273,7 +273,7 @@ def test_dates_that_passed_while_nobody_claimed_follow_the_policy(
 def test_a_claim_that_makes_up_for_many_large_values_inserts_some_of_them(
     work: WorkQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "FIRED_BYTES", 20)
+    monkeypatch.setattr(firings, "FIRED_BYTES", 20)
     work.recur("a", "beat", "ten bytes", every=60, missed=MissedPolicy.FIRE_ALL)
     clock.advance(seconds=5 * 60)
     claimed(work)
@@ -407,6 +407,15 @@ def test_the_same_rule_again_changes_nothing_but_the_value(
     assert work.recur("a", "beat", "new", every=timedelta(minutes=1)) == made
     clock.advance(seconds=30)
     assert finish(work) == ["new"]
+
+
+@pytest.mark.served_everywhere
+def test_the_same_dates_in_other_words_change_nothing(work: WorkQueue, clock: ManualClock) -> None:
+    made = work.recur("a", "night", cron="@daily")
+    clock.advance(seconds=30 * HOUR)
+    said = work.recur("a", "night", cron=" 00 0 * *  *")
+    assert (said.next_due, said.cron) == (made.next_due, "00 0 * *  *")
+    assert date_of(claimed(work)) == made.next_due
 
 
 def test_another_rule_starts_anew(work: WorkQueue, clock: ManualClock) -> None:
@@ -553,32 +562,3 @@ def test_the_awaitable_twins_do_the_same(work: WorkQueue, clock: ManualClock) ->
         assert await work.stop_recurring_async("a", "beat")
 
     asyncio.run(run())
-
-
-@pytest.mark.database_only
-def test_claims_of_queues_pay_no_statement_for_schedules_that_are_not_due(
-    work: WorkQueue,
-) -> None:
-    engine: Engine = backend_of(work).database.engine
-    sent = list[str]()
-
-    def catch(_c: Connection, _cursor: object, statement: str, *_others: object) -> None:
-        sent.append(statement)
-
-    def statements() -> int:
-        work.insert("a")
-        sent.clear()
-        event.listen(engine, "before_cursor_execute", catch)
-        try:
-            claimed(work)
-            assert work.try_claim("b") is None
-            assert work.try_claim("b", "c") is None
-        finally:
-            event.remove(engine, "before_cursor_execute", catch)
-        return len(sent)
-
-    statements()
-    without = statements()
-    for queue in "abc":
-        work.recur(queue, "night", cron=NIGHT)
-    assert statements() == without

@@ -28,17 +28,26 @@ from queue_core.errors import (
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.certificates import Certificates
-from tests.contract.work_queue.backends import address_of, backend_of, own_backend_of, waiting
+from tests.contract.work_queue.backends import (
+    SERVED,
+    address_of,
+    backend_of,
+    own_backend_of,
+    waiting,
+)
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.services import Services
 from work_queue.document import DocClaim
 from work_queue.modification import Insert
-from work_queue.remote import remote_backend
+from work_queue.remote import remote_claims
 from work_queue.remote.background import THREAD
 from work_queue.remote.tls import Tls
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
 from work_queue.service.authorisers.policy import PolicyFile
+from work_queue.service.calls import Calls
 from work_queue.service.native.answers import Answer, Answers
+from work_queue.service.native.grpc import services
+from work_queue.service.native.http import routes
 from work_queue.task import Task
 from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
@@ -68,6 +77,18 @@ def run_program(work: WorkQueue, database_url: URL, lines: str) -> subprocess.Po
     assert process.stdout is not None
     assert process.stdout.readline() == "opened\n"
     return process
+
+
+def test_both_wires_serve_every_call(work: WorkQueue, place: str) -> None:
+    answers = Answers(Calls(SERVED[work]))
+    served = {
+        "http": lambda: {route.path for route in routes(answers, max_request_bytes=1)},
+        "grpc": lambda: {f"/{wire.SERVICE}/{name}" for name in services(answers)[wire.SERVICE]},
+    }
+    path_of = {"http": lambda name: f"{wire.PATH}/{name}", "grpc": wire.method_of}
+    names = [call.name for call in vars(wire).values() if isinstance(call, wire.Call)]
+    assert len(names) == 19
+    assert served[place]() == {path_of[place](name) for name in names}
 
 
 # -- lost and unreachable -------------------------------------------------------------------------
@@ -149,7 +170,7 @@ def test_a_service_that_stops_ends_no_worker(
 
 
 def test_a_long_claim_waits_in_rounds(make_work: MakeWork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_backend, "ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(remote_claims, "ROUND_SECONDS", 0.02)
     work, rounds = make_work(), list[Any]()
     ask = wire.Call.ask
 

@@ -168,6 +168,28 @@ def test_callers_of_the_second_protocol_are_told_by_another_code(entroq: Any, st
     refused(grpc.StatusCode.UNIMPLEMENTED, lambda: entroq.Modify(request, metadata=third))
 
 
+@pytest.mark.parametrize(
+    ("part", "of_at"),
+    [
+        ("inserts", lambda at: {"queue": "a", **at}),
+        ("changes", lambda at: {"old_id": {"id": "b", "queue": "a"}, "new_data": at}),
+        ("doc_inserts", lambda at: {"namespace": "n", "key": "k", **at}),
+    ],
+)
+def test_callers_of_the_second_protocol_name_no_arrival(
+    entroq: Any, stubs: Stubs, work: WorkQueue, part: str, of_at: Callable[[Any], Any]
+) -> None:
+    work.insert("a", id="b")
+    second = [("entroq-protocol", "2")]
+    later = entroq.Time(stubs.api.TimeRequest()).time_ms + YEAR_MS
+    dated = stubs.api.ModifyRequest(claimant_id="ann", **{part: [of_at({"at_ms": later})]})
+    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.Modify(dated, metadata=second))
+    assert [task.version for task in work.tasks("a")] == [0]
+    entroq.Modify(
+        stubs.api.ModifyRequest(claimant_id="ann", **{part: [of_at({})]}), metadata=second
+    )
+
+
 def test_an_error_with_very_many_faults_reaches_its_caller(entroq: Any, stubs: Stubs) -> None:
     request = stubs.api.ModifyRequest(
         claimant_id="ann", deletes=[{"id": f"no task {number:040}"} for number in range(1000)]

@@ -1,0 +1,99 @@
+"""What a claim pays for limits and recurring schedules, in statements. Plans have a test, too."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Connection, event
+
+from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.work_queue.backends import backend_of
+from tests.contract.work_queue.test_limits import HOUR
+from tests.contract.work_queue.test_refused_schedules import refusing
+from work_queue.modification import Insert
+from work_queue.work_queue import WorkQueue
+
+pytestmark = pytest.mark.database_only
+OTHERS = 50
+"""Other queues that have a limit, and a schedule that is due."""
+NOTHING, WHY, HELD, DUE, LIMITED = 1, 1, 2, 5, 2
+"""Statements that a claim pays to get nothing, and to learn why; then to learn what is due and
+limited; to insert what is due; and to see what a limit leaves."""
+
+
+def cost(work: WorkQueue, *queues: str, tasks: int = 1) -> int:
+    """The statements of a claim, which gets a task if there are `tasks`."""
+    engines, sent = backend_of(work).database.engines, list[str]()
+
+    def catch(_c: Connection, _cursor: object, statement: str, *_others: object) -> None:
+        sent.append(statement)
+
+    for _ in range(tasks):
+        work.insert(queues[0])
+    for engine in engines:
+        event.listen(engine, "before_cursor_execute", catch)
+    try:
+        task = work.try_claim(*queues)
+    finally:
+        for engine in engines:
+            event.remove(engine, "before_cursor_execute", catch)
+    assert (task is not None) == bool(tasks)
+    return len(sent)
+
+
+@pytest.fixture
+def paid(work: WorkQueue) -> int:
+    """What a claim costs in a database where nothing is limited, and nothing recurs."""
+    cost(work, "a")  # what is asked but once
+    paid = cost(work, "a")
+    assert paid in {1, 2}  # the latter where a claim can't return what it takes
+    return paid
+
+
+def test_limits_and_schedules_of_other_queues_cost_nothing(
+    work: WorkQueue, clock: ManualClock, paid: int
+) -> None:
+    empty = cost(work, "b", tasks=0)
+    for number in range(OTHERS):
+        work.limit(f"l{number}", concurrency=1)
+        work.recur(f"s{number}", "beat", every=60)
+    clock.advance(seconds=60)
+    assert cost(work, "a") == paid
+    assert cost(work, "b", tasks=0) == empty == NOTHING + WHY
+
+
+def test_a_schedule_that_is_not_due_costs_nothing(work: WorkQueue, paid: int) -> None:
+    for number in range(OTHERS):
+        work.recur("a", f"{number}", every=60)
+    assert cost(work, "a") == paid
+
+
+def test_a_schedule_costs_the_same_whenever_it_is_due(
+    work: WorkQueue, clock: ManualClock, paid: int
+) -> None:
+    work.recur("a", "beat", every=60)
+    for _ in range(2):
+        clock.advance(seconds=60)
+        assert cost(work, "a") == NOTHING + WHY + HELD + DUE + paid
+        assert cost(work, "a") == paid
+
+
+def test_a_schedule_that_is_held_inserts_nothing_at_each_claim(
+    work: WorkQueue, clock: ManualClock, paid: int
+) -> None:
+    work.recur("a", "beat", "refused", every=60)
+    clock.advance(seconds=60)
+    with refusing(backend_of(work).database.engine):
+        cost(work, "a")
+        assert cost(work, "a") == NOTHING + WHY + HELD + paid
+
+
+def test_a_limited_queue_costs_the_same_with_any_number_of_tasks(
+    work: WorkQueue, paid: int
+) -> None:
+    work.limit("a", concurrency=1_000)
+    cost(work, "a")  # learns that it is limited
+    few = cost(work, "a")
+    assert few == paid + LIMITED
+    work.modify(*(Insert(queue="a") for _ in range(100)))
+    work.claim_many("a", limit=50, lease_seconds=HOUR)
+    assert cost(work, "a") == few

@@ -1,0 +1,142 @@
+"""Recurring schedules whose task the database refuses: claims take the other tasks of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Engine
+
+from queue_core.runtime.manual_clock import ManualClock
+from sql import limits
+from tests import requirements as needs
+from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.backends import backend_of
+from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.test_limits import HOUR
+from tests.contract.work_queue.test_recurring import finish
+from tests.contract.work_queue.test_tasks import claimed
+from work_queue.storage.holds import LONGEST_HOLD_SECONDS
+from work_queue.work_queue import WorkQueue
+
+TRIGGERS = {
+    "sqlite": (
+        [
+            """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks
+            WHEN NEW.value_json = '"refused"' BEGIN SELECT RAISE(ABORT, 'refused'); END"""
+        ],
+        ["DROP TRIGGER refusing"],
+    ),
+    "postgresql": (
+        [
+            """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN RAISE EXCEPTION ''refused''; END'""",
+            """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks FOR EACH ROW
+            WHEN (NEW.value_json = '"refused"') EXECUTE FUNCTION refuse()""",
+        ],
+        ["DROP TRIGGER refusing ON work_tasks", "DROP FUNCTION refuse()"],
+    ),
+    "mysql": (
+        [
+            """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks FOR EACH ROW
+            IF NEW.value_json = '"refused"' THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"""
+        ],
+        ["DROP TRIGGER refusing"],
+    ),
+}
+"""What lets a database refuse tasks with the value "refused", and allow them again."""
+
+
+@contextmanager
+def refusing(engine: Engine) -> Iterator[None]:
+    """The database inserts no task whose value is "refused"."""
+    refuse, allow = TRIGGERS.get(engine.dialect.name, TRIGGERS["mysql"])
+    with engine.begin() as connection:
+        for statement in refuse:
+            connection.exec_driver_sql(statement)
+    try:
+        yield
+    finally:
+        with engine.begin() as connection:
+            for statement in allow:
+                connection.exec_driver_sql(statement)
+
+
+@pytest.mark.database_only
+def test_a_task_that_the_database_refuses_keeps_nobody_from_claims(
+    work: WorkQueue, clock: ManualClock, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("1", "beat"), ("2", "refused"), ("3", "beat")):
+        work.recur("a", name, value, every=60)
+    work.insert("a", "work")
+    work.insert("b", "work")
+    with refusing(engine):
+        clock.advance(seconds=60)
+        assert finish(work) == ["work", "beat", "beat"]
+        assert {claimed(work, "b").value} == {"work"}
+        work.insert("a", "more")
+        assert finish(work) == ["more"]
+        assert work.claim_many("a", "b", limit=9, timeout_seconds=0) == []
+        [told] = [one for one in work.recurring() if one.name == "2"]
+        assert (told.last_due, told.next_due) == (None, clock.now())
+    clock.advance(seconds=LONGEST_HOLD_SECONDS)
+    assert sorted(finish(work)) == ["beat", "beat", "refused"]
+    failed = [record for record in caplog.records if "schedule_failed" in record.message]
+    assert len(failed) == 1
+    assert "queue_name=a schedule=2" in failed[0].message.replace("'", "")
+    assert "refused" not in caplog.text
+
+
+@pytest.mark.database_only
+def test_a_schedule_that_was_refused_is_tried_again_ever_more_rarely(
+    work: WorkQueue, clock: ManualClock, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    work.recur("a", "beat", "refused", every=3600)
+    clock.advance(seconds=3600)
+    with refusing(engine):
+        for _ in range(600):
+            clock.advance(seconds=1)
+            assert work.try_claim("a") is None
+    tries = sum("schedule_failed" in record.message for record in caplog.records)
+    assert 600 / LONGEST_HOLD_SECONDS < tries < 3 * 600 / LONGEST_HOLD_SECONDS
+    work.recur("a", "beat", "good", every=3600)
+    assert finish(work) == ["good"]
+
+
+@pytest.mark.database_only
+def test_a_claim_that_waits_learns_of_dates_beside_one_that_was_refused(
+    make_work: MakeWork, engine: Engine
+) -> None:
+    work = make_work(poll_seconds=HOUR)
+    work.recur("a", "refused", "refused", every=0.1)
+    work.recur("a", "beat", "beat", every=1)
+    with refusing(engine):
+        assert work.claim("a", timeout_seconds=BOUND_SECONDS).value == "beat"
+    assert work.claim("a", timeout_seconds=BOUND_SECONDS).value in {"refused", "beat"}
+
+
+@pytest.mark.slow
+@pytest.mark.database_only
+@needs.server
+def test_a_schedule_that_somebody_has_locked_keeps_nobody_from_claims(
+    make_work: MakeWork,
+    clock: ManualClock,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(limits, "LOCK_SHARE", 1 / 60)
+    work = make_work(clock=clock)
+    for name in "12":
+        work.recur("a", name, name, every=60)
+    work.insert("a", "work")
+    clock.advance(seconds=60)
+    with engine.connect() as connection:
+        assert backend_of(work).statements.schedules.find(connection, "a", "1") is not None
+        assert finish(work) == ["work", "2"]
+        connection.rollback()
+    assert sum("schedule_failed" in record.message for record in caplog.records) == 1
+    clock.advance(seconds=1)
+    assert finish(work) == ["1"]

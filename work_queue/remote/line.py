@@ -1,0 +1,145 @@
+"""The line to a service: how calls are sent, and what became of those that have no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, TypeVar
+
+from queue_core.errors import (
+    CommitUnknownError,
+    ConfigurationError,
+    DatabaseUnreachableError,
+    LifecycleError,
+    StickybusError,
+)
+from work_queue.remote.address import Address
+from work_queue.remote.background import Background
+from work_queue.remote.transport import LostError, StrangeError, Transport, UnsentError
+from work_queue.wire import calls as wire
+
+ANSWER_SECONDS = 60.0
+"""The longest time to an answer, besides what a claim waits."""
+LEAVE_SECONDS = 2.0
+"""How long the end of a claim that nobody wants any more may take, before its connection is cut."""
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+class Line:
+    """May be used by any threads and event loops, and after a fork."""
+
+    def __init__(
+        self, address: Address, connect: Callable[[Address], Transport], cap_bytes: int
+    ) -> None:
+        self.address = address
+        self._connect = connect
+        self._cap_bytes = cap_bytes
+        self._background = Background()
+        self._transports = dict[asyncio.AbstractEventLoop, Transport]()
+        """One for this process, and those from before a fork: what ends them would be sent."""
+        self._closed = False
+        self._answered = False
+        """Whether a service has ever answered here."""
+
+    def call(self, call: wire.Call[Request, Result], request: Request) -> Result:
+        """Do a call from any thread, which also writes and reads the bytes."""
+        self.check_open()
+        body = call.ask(request, self._cap_bytes)
+        return self._read(call, self._background.run(self._send(call, body)))
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run what asks, and wait in this thread."""
+        return self._background.run(work)
+
+    async def run_async(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run what asks, and await it on any loop."""
+        return await self._background.run_async(work)
+
+    async def ask(
+        self, call: wire.Call[Request, Result], request: Request, wait_seconds: float = 0.0
+    ) -> Result:
+        """Do a call within what runs."""
+        body = call.ask(request, self._cap_bytes)
+        return self._read(call, await self._send(call, body, wait_seconds))
+
+    def check_open(self) -> None:
+        """Raise LifecycleError after the end."""
+        if self._closed:
+            raise LifecycleError("the work queue was closed. Nothing was done.")
+
+    def close(self, first: Collection[asyncio.Task[Any]]) -> None:
+        """End what runs: these `first`, which get a while for it.
+
+        In a child process of a fork only its memory is let go.
+        """
+        self._closed = True
+        self._background.end(lambda: self._end(first))
+
+    async def _end(self, first: Collection[asyncio.Task[Any]]) -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running.intersection(first):
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=LEAVE_SECONDS)
+        for call in running:
+            call.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if (transport := self._transports.pop(asyncio.get_running_loop(), None)) is not None:
+            await transport.close()
+
+    async def _send(
+        self, call: wire.Call[Any, Any], body: bytes, wait_seconds: float = 0.0
+    ) -> bytes:
+        try:
+            return await self._carrier().call(call.name, body, wait_seconds + ANSWER_SECONDS)
+        except UnsentError as error:
+            raise DatabaseUnreachableError(
+                f"{call.name}: the service {self.address} can't be reached: {error}. Nothing was "
+                "sent, and nothing was done.",
+                url=str(self.address),
+            ) from error
+        except LostError as error:
+            raise self._lost(call, str(error)) from error
+        except StrangeError as error:
+            raise self._strange(call, str(error)) from error
+        except asyncio.CancelledError:
+            if self._closed and call is not wire.CLAIM:
+                raise self._lost(call, "the work queue was closed") from None
+            raise
+
+    def _read(self, call: wire.Call[Request, Result], data: bytes) -> Result:
+        try:
+            result = call.answered(data)
+        except ValueError as error:
+            if self._answered:
+                raise self._lost(call, f"what it says can't be read: {error}") from error
+            raise self._strange(call, str(error)) from error
+        self._answered = True
+        return result
+
+    def _carrier(self) -> Transport:
+        """The connections of this process."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._transports:
+            self._transports[loop] = self._connect(self.address)
+        return self._transports[loop]
+
+    def _lost(self, call: wire.Call[Any, Any], why: str) -> DatabaseUnreachableError:
+        url = str(self.address)
+        said = f"{call.name}: the service {url} gave no answer: {why}."
+        if not call.writes:
+            return DatabaseUnreachableError(said, url=url)
+        return CommitUnknownError(
+            f"{said} It may have been done, or not: look at what is there before you call again. "
+            "What a claim has taken comes back when its lease ends.",
+            url=url,
+        )
+
+    def _strange(self, call: wire.Call[Any, Any], why: str) -> StickybusError:
+        url = str(self.address)
+        said = f"{call.name}: what answers at {url} is no work queue service: {why}."
+        if self._answered:  # it was one before: something on the way answers for it
+            return DatabaseUnreachableError(f"{said} Nothing was done.", url=url)
+        return ConfigurationError(f"{said} Look at the address.", key="database")

@@ -1,0 +1,48 @@
+"""Schedules that are not tried for a while, as their task could not be inserted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from queue_core.runtime.clock import Clock
+
+FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS = 1.0, 60.0
+"""After the first failure; each further one doubles it up to the latter."""
+
+
+class Holds:
+    """In the memory of this process, by queue and name: each process finds out for itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held = dict[str, dict[str, tuple[float, float]]]()
+        """How long each one's hold lasts, and when it ends (monotonic)."""
+
+    def hold(self, queue: str, name: str) -> float:
+        """Let a schedule be for a while; returns the seconds."""
+        with self._lock:
+            held = self._held.setdefault(queue, {})
+            before, _ = held.get(name, (0.0, 0.0))
+            seconds = min(max(2 * before, FIRST_HOLD_SECONDS), LONGEST_HOLD_SECONDS)
+            held[name] = (seconds, self._clock.monotonic() + seconds)
+        return seconds
+
+    def release(self, queue: str, names: Collection[str] | None = None) -> None:
+        """Forget the failures of schedules: of all of a queue, or of these."""
+        with self._lock:
+            held = self._held.get(queue, {})
+            for name in list(held) if names is None else names:
+                held.pop(name, None)
+            if not held:
+                self._held.pop(queue, None)
+
+    def of(self, queue: str) -> dict[str, float]:
+        """The schedules of a queue that have failed, with the seconds that they are to be let be.
+
+        Below 0: they may be tried again.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            return {name: end - now for name, (_, end) in self._held.get(queue, {}).items()}
