@@ -166,6 +166,8 @@ class Evidence:
     What it had not started is for others.
     """
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
+    failures_only: bool = False
+    """Whether an entry that was handled may leave no row."""
     limits: Limits = Limits()
 
 
@@ -231,8 +233,9 @@ def _lost(
     evidence: Evidence, chains: Mapping[int, list[Standing]], runs: Mapping[int, list[Ran]]
 ) -> Iterator[Violation]:
     present = {row.key for rows in chains.values() for row in rows}
+    handled = {run.key for run in evidence.ran if evidence.failures_only and _succeeded(run)}
     for post in evidence.posted:
-        if post.committed and post.key not in present:
+        if post.committed and post.key not in present | handled:
             ids = tuple(sorted({run.record_id for run in runs.get(post.key, ())}))
             yield Violation(
                 invariant=Invariant.NO_LOSS,
@@ -241,7 +244,9 @@ def _lost(
             )
     live = {row.record_id for row in evidence.main}
     for rows in chains.values():
-        if not any(row.state in ENDS or row.record_id in live for row in rows):
+        if rows[0].key not in handled and not any(
+            row.state in ENDS or row.record_id in live for row in rows
+        ):
             yield Violation(
                 invariant=Invariant.NO_LOSS,
                 record_ids=_ids(rows),

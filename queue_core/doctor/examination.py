@@ -9,6 +9,7 @@ from functools import partial
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from queue_core.doctor.companions import COMPANION_CHECKS
 from queue_core.doctor.entries import ENTRY_CHECKS
 from queue_core.doctor.groups import GROUP_CHECKS
 from queue_core.doctor.nodes import NODE_CHECKS, connections
@@ -25,7 +26,14 @@ from sql.names import DEFAULT_TABLES
 from sql.registry import doctor_of
 from sql.schema import Fit
 
-ALL_CHECKS = (*ENTRY_CHECKS, *WAIT_CHECKS, *GROUP_CHECKS, *NODE_CHECKS, *WORK_CHECKS)
+ALL_CHECKS = (
+    *ENTRY_CHECKS,
+    *WAIT_CHECKS,
+    *COMPANION_CHECKS,
+    *GROUP_CHECKS,
+    *NODE_CHECKS,
+    *WORK_CHECKS,
+)
 SKEW_SECONDS = 1.0
 
 

@@ -4,8 +4,9 @@ A place is a claim that stands: its entry is IN_PROCESSING with the same claim c
 one back, and none expires: an entry that ends, fails, or is reaped has no claim, and so no place.
 
 The transaction that claims locks the row of the limit, counts the places, and sets aside the
-entries for which there are none. So the claims that stand never are more than the limit says,
-whoever dies and when. The row is read under the lock: a changed limit holds for the next claim.
+entries for which there are none. So what runs never is more than the limit says, whoever dies and
+when. The row is read under the lock: a changed limit holds for the next claim. Where a limit seemed
+far from full, and was not, a second transaction does so: no entry starts before it has a place.
 """
 
 from __future__ import annotations

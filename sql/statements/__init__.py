@@ -24,6 +24,7 @@ from sql.drivers.hot_path import Write, writers
 from sql.search_keys import RESERVED
 from sql.statements.base import AVAILABLE, WAITING, batches, full_name
 from sql.statements.claims import Claim, Claims
+from sql.statements.companions import Companions
 from sql.statements.keyed import Keyed
 from sql.statements.lanes import Lanes
 from sql.statements.limit_keys import LimitKeys
@@ -39,7 +40,9 @@ Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
 """Asked of its connection, tells the ids that a move has ended, and the rows that it claimed."""
 
 
-class Statements(Claims, LimitKeys, Places, Outcomes, Lanes, Windows, Overview, Statistics, Keyed):
+class Statements(
+    Claims, LimitKeys, Places, Outcomes, Lanes, Windows, Overview, Statistics, Keyed, Companions
+):
     """All statements on one pair of tables.
 
     Those of its bases, and those for a user's posts, searches and changes.

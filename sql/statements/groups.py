@@ -163,6 +163,17 @@ class Groups:
             found = found.where(ends.c.table_name == table_name, ends.c.completed_date.is_(None))
         return list(connection.execute(found.order_by(groups.c.group_id.desc()).limit(limit)))
 
+    def uncounted(self, connection: Connection, table_name: str, *, limit: int) -> list[Row[Any]]:
+        """(group_id, queue_name) of those of the newest groups that have no row of ends."""
+        groups, ends = self.groups, self.ends
+        newest = select(groups.c.group_id, groups.c.queue_name).where(
+            groups.c.table_name == table_name
+        )
+        some = newest.order_by(groups.c.group_id.desc()).limit(limit).subquery("newest")
+        joined = some.outerjoin(ends, ends.c.group_id == some.c.group_id)
+        found = select(some.c.group_id, some.c.queue_name).select_from(joined)
+        return list(connection.execute(found.where(ends.c.group_id.is_(None))))
+
     def incomplete(self, connection: Connection, table_name: str, *, limit: int) -> int:
         """How many groups are not complete, counted up to a limit."""
         ends = self.ends

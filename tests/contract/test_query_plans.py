@@ -20,7 +20,9 @@ from sqlalchemy import Connection, Engine, event
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import (
+    AFTER_KEYED,
     ANY_NODE,
+    KEYED,
     LIMITED,
     PARKED,
     SUSPECT,
@@ -317,6 +319,13 @@ class Tables:
         statements.ends(connection, ids=past_ids)
         statements.waiting(connection, lane=WAITING_LANE, limit=BATCH)
 
+    def miss(self) -> None:
+        """What the doctor asks about rows that a hand has deleted."""
+        statements, connection = self.statements, self.connection
+        statements.unordered(connection, lane=WAITING_LANE, limit=BATCH)
+        statements.headless(connection, lane=WAITING_LANE, limit=BATCH)
+        statements.keyless(connection, lane=KEYED, end=AFTER_KEYED, limit=BATCH)
+
     def show(self) -> None:
         for past, ids in ((False, self.ids), (True, self.past_ids)):
             for record_id in ids[:3]:
@@ -424,6 +433,8 @@ OPERATIONS = (
     Operation("remove", Tables.remove),
     Operation("change", Tables.change),
     Operation("wait for others", Tables.wait),
+    # A finding for each key: what was found is grouped.
+    Operation("look for what hands have deleted", Tables.miss, _FEW),
     Operation("show by id", Tables.show),
     Operation("search by keys", partial(Tables.search, past=False), _FEW),
     Operation("search history by keys", partial(Tables.search, past=True), _FEW),

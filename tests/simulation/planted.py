@@ -17,6 +17,7 @@ import queue_core.cluster.reaper
 import queue_core.finishing.finisher
 import queue_core.lifecycle
 import queue_core.links.dependencies
+import queue_core.storage.moves
 import sql.statements.base
 import sql.statements.claims
 import sql.statements.groups
@@ -519,6 +520,12 @@ def paused_left_behind() -> list[Planting]:
 def paused_to_anybody() -> list[Planting]:
     """What was set aside in a pause comes back to the node that looks first."""
     return [(set_aside, "_sticky_nodes", lambda _store: set())]
+
+
+@_bug
+def failure_lost_with_the_handled() -> list[Planting]:
+    """Where history keeps only failures, an entry that has failed leaves no row either."""
+    return [(queue_core.storage.moves, "_is_handled", lambda _finished: True)]
 
 
 # -- links ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
@@ -71,6 +71,7 @@ class Settings:
     """Whether failed entries wait for a probe."""
     long_leases: str = ""
     """The nodes whose leases are four times as long: a deployment may change them, node by node."""
+    history: Literal["all", "failures"] = "all"
 
     @property
     def retry(self) -> Circuit | None:
@@ -100,6 +101,7 @@ class Settings:
                 reap_batch_size=2,
             ),
             "poll_interval_seconds": 8.0,
+            "history": self.history,
         }
 
 

@@ -109,6 +109,16 @@ class Record:
         return any(
             row["search_key1"] == key and row["processing_state"] in ENDS
             for row in self._history(table)
+        ) or self._left_no_row(table, key)
+
+    def _left_no_row(self, table: str, key: int) -> bool:
+        """Whether an entry was handled, and history keeps only failures."""
+        return (
+            self._settings.history == "failures"
+            and any(
+                run.key == key and run.ended is not None and not run.failed for run in self._runs
+            )
+            and not self._databases.rows(f"SELECT 1 FROM {table} WHERE search_key1 = {key}")
         )
 
     def began(self, process: Process, key: int, context: EntryContext) -> Run:
@@ -206,6 +216,7 @@ class Record:
             leases_ended=self._ended,
             stops=[*self._left, *((name, since, inf) for name, since in self._leaving.items())],
             most_in_flight=self._most,
+            failures_only=self._settings.history == "failures",
             limits=Limits(
                 max_failure_retries=self._settings.max_failure_retries,
                 subscribers=self._settings.subscribers,

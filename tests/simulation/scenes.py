@@ -358,6 +358,9 @@ SCENES: dict[str, Scene] = {
     ),
     "no_sweep": Scene(_UNKNOWN_COMMIT),
     "failed_post_kept": Scene(_UNKNOWN_COMMIT),
+    "failure_lost_with_the_handled": Scene(
+        [Start("a1"), _post("a1", 1, fails=4)], Settings(history="failures")
+    ),
     "paused_left_behind": Scene(_PAUSED),
     "paused_to_anybody": Scene(_PAUSED),
     "key_lost_at_the_reaping": Scene([*_died_with(Link.KEY), _post("b1", 3, link=Link.KEY)]),

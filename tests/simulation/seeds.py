@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 from sqlalchemy import URL
 
@@ -23,6 +24,9 @@ from tests.simulation.record import Result
 from tests.simulation.simulation import simulate, simulating
 from tests.simulation.steps import Step
 
+FAILURES_ONLY = 5
+"""Every fifth seed keeps only failures in history."""
+
 
 def run_seed(
     databases: Databases, seed: int, *, circuit: bool = False
@@ -32,7 +36,8 @@ def run_seed(
     `circuit`: as in `Settings`. It is no part of the seed, whose steps are the same.
     """
     random = Random(seed)  # noqa: S311 -- to be repeated
-    settings = replace(settings_of(random), circuit=circuit)
+    history: Literal["all", "failures"] = "all" if seed % FAILURES_ONLY else "failures"
+    settings = replace(settings_of(random), circuit=circuit, history=history)
     generator = Generator(random, settings)
     steps = generator.first()
     with simulating(databases, settings) as simulation:

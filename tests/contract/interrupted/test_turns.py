@@ -105,6 +105,13 @@ def claims(shop: Shop) -> Callable[[], Any]:
     return shop.lifecycle.claim_loop.turn
 
 
+def claims_with_places(shop: Shop) -> Callable[[], Any]:
+    """The bus has a limit, which is far from full."""
+    if not shop.node.bus.limits():
+        shop.node.bus.limit(concurrency=10_000)
+    return claims(shop)
+
+
 def claims_ahead(shop: Shop) -> Callable[[], Any]:
     """Their date is to come."""
     soon = shop.cluster.clock.now() + timedelta(milliseconds=3)
@@ -149,6 +156,7 @@ def finishes(shop: Shop) -> Callable[[], Any]:
 
 CASES = {
     "claims": (claims, Mode.STICKY_POLLING),
+    "claims-with-places": (claims_with_places, Mode.STICKY_POLLING),
     "claims-ahead": (claims_ahead, Mode.STICKY_POLLING),
     "starts-ahead": (starts_ahead, Mode.STICKY_POLLING),
     "loads": (loads, Mode.STICKY_EVENTS),
