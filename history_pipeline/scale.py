@@ -15,11 +15,11 @@ class Scale:
     run_rows: int = field(default=1_000_000, metadata={"help": "Most entries of one run"})
     """It is the most that one transaction deletes, and that is copied again after a kill."""
     ids_per_partition: int = field(default=100_000, metadata={"help": "Ids that one task reads"})
-    """A task reads its range on one connection, page by page."""
+    """A task reads its range on one connection, page by page. Gaps between ids do not count."""
     max_partitions: int = field(
         default=2_000, metadata={"help": "Most tasks, and so most connections, that read a run"}
     )
-    """However far ids lie apart. A task reads more ids if there would be more tasks."""
+    """A task reads more ids if there would be more tasks."""
     file_bytes: int = field(
         default=128 * 1024 * 1024, metadata={"help": "Size that a file should have, in bytes"}
     )

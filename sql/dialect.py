@@ -262,6 +262,14 @@ class Dialect:
         del connection, name, wait
         yield True
 
+    def lock_holder(self, connection: Connection, name: str) -> str | None:
+        """Who holds a named lock, as a message says it.
+
+        None if nobody does by now, or if the database does not tell.
+        """
+        del connection, name
+        return None
+
     def notify(self, connection: Connection, hint: Hint) -> None:
         """Tell listeners when the connection's transaction commits, where the database can."""
 

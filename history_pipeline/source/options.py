@@ -27,7 +27,7 @@ class ReadOptions:
     states: tuple[State, ...] | None = None
     """Rows in other states are left out."""
     ids_per_partition: int = Scale.ids_per_partition
-    """Width of the range of ids that one task reads, on one connection."""
+    """Width of the range of ids that one task reads, on one connection; gaps do not count."""
     max_partitions: int = Scale.max_partitions
     """Most tasks, however many ids there are: ranges are wider instead."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, func, select
 from history_pipeline.rows.schema import arrow_schema
 from history_pipeline.source.options import ReadOptions
 from history_pipeline.source.pages import pages
+from history_pipeline.source.stretches import Stretch, stretches
 from sql.database import Database
 from sql.tables import entry_tables
 
@@ -42,10 +43,10 @@ class HistoryReader(DataSourceReader):
         """
         database = Database(self.options.url)
         try:
-            first, last = database.fetch(self._bounds)
+            found = database.fetch(self._stretches)
         finally:
             database.close()
-        return ranges(first, last, self.options.ids_per_partition, self.options.max_partitions)
+        return ranges(found, self.options.ids_per_partition, self.options.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range, in the order of their ids."""
@@ -75,8 +76,8 @@ class HistoryReader(DataSourceReader):
             found.append(table.c.processing_state.in_(options.states))
         return found
 
-    def _bounds(self, connection: Connection) -> tuple[int, int]:
-        """The smallest and the largest id within those asked for; (1, 0) if there is none."""
+    def _stretches(self, connection: Connection) -> list[Stretch]:
+        """Where the rows lie whose ids are asked for."""
         table = entry_table(self.options.table)
         record_id = table.c.record_id
         statement = select(func.min(record_id), func.max(record_id))
@@ -85,7 +86,10 @@ class HistoryReader(DataSourceReader):
         if self.options.last_id is not None:
             statement = statement.where(record_id <= self.options.last_id)
         first, last = connection.execute(statement).one()
-        return (1, 0) if first is None else (first, last)
+        if first is None:
+            return []
+        width = self.options.ids_per_partition
+        return stretches(connection, record_id, first=first, last=last, width=width)
 
 
 def entry_table(name: str) -> Table:
@@ -95,13 +99,21 @@ def entry_table(name: str) -> Table:
     return tables.main if name == main else tables.history
 
 
-def ranges(first: int, last: int, width: int, most: int) -> list[IdRange]:
-    """Split the ids from `first` to `last` into ranges of `width` ids.
+def ranges(found: Sequence[Stretch], width: int, most: int) -> list[IdRange]:
+    """Split the ids from the first of some stretches to the last into ranges of `width` rows.
 
-    The ranges are wider if there would be more than `most`: a task costs some milliseconds even if
-    it reads nothing.
+    Ids in gaps are part of a range, too. There are more rows in each if there would be more ranges
+    than `most`: a task costs some milliseconds even if it reads nothing.
     """
-    width = max(width, (last - first) // most + 1)
-    return [IdRange(low, min(low + width - 1, last)) for low in range(first, last + 1, width)] or [
-        IdRange(first, last)
-    ]
+    if not found:
+        return [IdRange(1, 0)]
+    width = max(width, -(-sum(one.rows for one in found) // most))
+    starts, before = list[int](), 0
+    for one in found:
+        ids = one.last - one.first + 1
+        # A range begins at each multiple of the width, counted in rows from the first one.
+        places = range(-(-before // width) * width, before + one.rows, width)
+        starts += [one.first + (place - before) * ids // one.rows for place in places]
+        before += one.rows
+    ends = [start - 1 for start in starts[1:]]
+    return [IdRange(*ids) for ids in zip(starts, [*ends, found[-1].last], strict=True)]

@@ -37,6 +37,7 @@ from history_pipeline.rows.fingerprint import Fingerprint, joined
 from history_pipeline.scale import DEFAULT_SCALE, Scale, scale_of
 from history_pipeline.session import own_session
 from history_pipeline.upkeep.archiving import check_written
+from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import recovered
@@ -92,8 +93,9 @@ def compact_archive(
     Raises:
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
-        ArchiveConflictError: Another compaction has published meanwhile, the archive is another
-            database's, or `archive_history` must take it over from an earlier version first.
+        ArchiveConflictError: Another compaction, expiry or erasure is under way or has published
+            meanwhile, the archive is another database's, or `archive_history` must take it over
+            from an earlier version first.
         StickybusError: The database can't be opened.
     """
     scale = scale_of(scale, file_bytes=file_bytes)
@@ -103,20 +105,21 @@ def compact_archive(
         database, (table,), auto_migrate=False, application_name="stickybus-compact"
     )
     try:
-        found = recovered(archive, opened)
-        if not all(found.is_logged(manifest) for manifest in found.manifests):
-            raise ArchiveConflictError(
-                f"{archive.where} was written by an earlier version of this library. Nothing was written. Start "
-                "`stickybus history archive` first, which takes it over.",
-                path=archive.where,
-            )
-        now = opened.fetch(opened.dialect.database_now)
-        remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
-        days = scattered(live_files(found.manifests), scale.file_bytes)
-        if not days:
-            return Compacted(table, archive.where)
-        rewritten = _rewritten(archive, found.manifests, days, now, progress)
-        manifest = publish(archive, opened, rewritten)
+        with files_lock(opened, archive) as connection:
+            found = recovered(archive, opened)
+            if not all(found.is_logged(manifest) for manifest in found.manifests):
+                raise ArchiveConflictError(
+                    f"{archive.where} was written by an earlier version of this library. Nothing was written. Start "
+                    "`stickybus history archive` first, which takes it over.",
+                    path=archive.where,
+                )
+            now = opened.fetch(opened.dialect.database_now)
+            remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
+            days = scattered(live_files(found.manifests), scale.file_bytes)
+            if not days:
+                return Compacted(table, archive.where)
+            rewritten = _rewritten(archive, found.manifests, days, now, progress)
+            manifest = publish(archive, opened, rewritten, connection=connection)
     finally:
         opened.close()
     return Compacted(

@@ -34,6 +34,7 @@ from history_pipeline.archives.manifest import (
 from history_pipeline.archives.parquet_files import named, parquet_file
 from history_pipeline.archives.sought import Sought
 from history_pipeline.rows.fingerprint import joined
+from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
@@ -92,8 +93,8 @@ def erase_archived(
         InvalidPostError: Neither ids nor keys are given, or one that no entry can have.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
-        ArchiveConflictError: Another archive, replay, erasure or truncation is under way, a
-            compaction or expiry has published meanwhile, the archive is another database's, or
+        ArchiveConflictError: An archive, replay, truncation, compaction, expiry or another erasure
+            is under way, one has published meanwhile, the archive is another database's, or
             `archive_history` must finish a run first.
         ArchiveTargetError: The directory can't be reached.
         StickybusError: The database can't be opened.
@@ -110,7 +111,7 @@ def erase_archived(
     try:
         if dry_run:
             return _erased(log, _chosen(storage, agreement(log, opened).manifests, sought))
-        with history_lock(opened, table) as connection:
+        with history_lock(opened, table) as connection, files_lock(opened, log):
             found = recovered(log, opened)
             check_finished(log, found)
             now = opened.fetch(opened.dialect.database_now)

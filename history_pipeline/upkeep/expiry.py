@@ -25,6 +25,7 @@ from history_pipeline.archives.manifest import (
 )
 from history_pipeline.rows.fingerprint import joined
 from history_pipeline.session import own_session
+from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import check_finished, recovered
@@ -77,8 +78,9 @@ def expire_archive(
     Raises:
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or damaged.
-        ArchiveConflictError: A compaction or another expiry has published meanwhile, the archive is
-            another database's, or `archive_history` must finish a run first.
+        ArchiveConflictError: Another compaction, expiry or erasure is under way or has published
+            meanwhile, the archive is another database's, or `archive_history` must finish a run
+            first.
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened.
     """
@@ -89,15 +91,17 @@ def expire_archive(
         database, (table,), auto_migrate=False, application_name="stickybus-expire"
     )
     try:
-        found = recovered(archive, opened)
-        check_finished(archive, found)
-        now = opened.fetch(opened.dialect.database_now)
-        remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
-        first_left = limit.astimezone(UTC).date().isoformat()
-        old = [file for file in live_files(found.manifests) if file.event_date < first_left]
-        if not old:
-            return Expired(table, archive.where, limit)
-        manifest = publish(archive, opened, _without(found.manifests, old, limit, now))
+        with files_lock(opened, archive) as connection:
+            found = recovered(archive, opened)
+            check_finished(archive, found)
+            now = opened.fetch(opened.dialect.database_now)
+            remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
+            first_left = limit.astimezone(UTC).date().isoformat()
+            old = [file for file in live_files(found.manifests) if file.event_date < first_left]
+            if not old:
+                return Expired(table, archive.where, limit)
+            new = _without(found.manifests, old, limit, now)
+            manifest = publish(archive, opened, new, connection=connection)
     finally:
         opened.close()
     days = sorted({file.event_date for file in old})

@@ -13,7 +13,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from history_pipeline.archives.archive_log import ArchiveLog
-from history_pipeline.archives.manifest import Author, Kind, Manifest, digest, manifest_path
+from history_pipeline.archives.manifest import (
+    Author,
+    Kind,
+    Manifest,
+    digest,
+    label,
+    manifest_path,
+)
 from history_pipeline.archives.storage import Storage
 from history_pipeline.errors import ArchiveConflictError
 from sql.database import Database
@@ -64,7 +71,7 @@ def publish(
             if other is None:
                 raise
             kind, others_content = other
-            _check_apart(archive, manifest, kind, error)
+            _check_apart(archive, manifest, kind, others_content, error)
             write(archive, manifest.number, others_content)
             manifest = msgspec.structs.replace(manifest, number=manifest.number + 1)
         else:
@@ -127,7 +134,11 @@ def logged_of(
 
 
 def _check_apart(
-    archive: ArchiveLog[Storage], manifest: Manifest, other: str, error: IntegrityError
+    archive: ArchiveLog[Storage],
+    manifest: Manifest,
+    other: str,
+    content: bytes,
+    error: IntegrityError,
 ) -> None:
     """Raises ArchiveConflictError if two runs may have read the same.
 
@@ -136,7 +147,7 @@ def _check_apart(
     if (manifest.kind is Kind.ARCHIVE) == (other == Kind.ARCHIVE):
         archive.storage.remove(f"data/{manifest.run}")
         raise ArchiveConflictError(
-            f"{archive.where}/{manifest.path} was published by another {other} meanwhile. Nothing of this run was "
-            "published or deleted. Start it again.",
+            f"{archive.where}/{manifest.path} was published by another {other} meanwhile, run {label(content).run}. "
+            "Nothing of this run was published or deleted. Start it again.",
             path=f"{archive.where}/{manifest.path}",
         ) from error

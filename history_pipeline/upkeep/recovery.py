@@ -44,8 +44,8 @@ def check_finished(archive: ArchiveLog[Storage], found: Agreement) -> None:
     if unlogged or found.unfinished:
         [first, *_others] = unlogged + found.unfinished
         raise ArchiveConflictError(
-            f"{archive.where}: run {first.run} is not finished, or of an earlier version. Nothing was changed. Start "
-            "`stickybus history archive` first, which finishes it.",
+            f"{archive.where}: run {first.run} is not finished, or of an earlier version. Nothing was changed. If an "
+            "archive is under way, wait for its end. Else start `stickybus history archive` first, which finishes it.",
             path=archive.where,
         )
 

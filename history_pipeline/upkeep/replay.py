@@ -9,9 +9,9 @@ database knows of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -31,16 +31,11 @@ from history_pipeline.session import own_session
 from history_pipeline.source.data_source import read_history
 from history_pipeline.upkeep.condition import chosen, counted, with_payload
 from history_pipeline.upkeep.deletion import History, locked_history
+from history_pipeline.upkeep.reposts import EPOCH, batches, entry, to_be_posted
 from queue_core.model.config import BusConfig
-from queue_core.model.lanes import ANY_NODE
-from queue_core.model.states import State
 from queue_core.opening import open_tables
-from queue_core.storage.progress import succeeded
-from sql.tables import ENTRY_COLUMNS, entry_tables
+from sql.tables import entry_tables
 
-BATCH_ROWS = 500
-BATCH_BYTES = 16_000_000
-"""Most entries, and about the most bytes of payload, that one transaction posts."""
 SHOWN = 10
 """Entries that a plan shows."""
 
@@ -48,19 +43,6 @@ _SHOWN_COLUMNS = (
     *("record_id", "queue_name", "class_name", "processing_state"),
     *("finished_date", "search_key1", "search_key2"),
 )
-_COPIED = (
-    *(
-        "queue_name",
-        "class_name",
-        "event_json",
-        "event_bytes",
-        "codec",
-        "user_token",
-        "future_user_token",
-    ),
-    *("search_key1", "search_key2", "creating_owner", "headers"),
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -172,13 +154,13 @@ class _Replay:
         if not found.with_payload:
             return nothing
         # Replays end after their entries, but clocks differ.
-        since = self.period.since and max(self.period.since, _EPOCH) - DAY
+        since = self.period.since and max(self.period.since, EPOCH) - DAY
         later = self.archive.read(files, Period(since))
         wanted = with_payload(matching).join(self._replayed(later), "record_id", "left")
         plan = replace(nothing, groups=_groups(wanted), first=_first(wanted))
         if not post or not plan.entries:
             return plan
-        return replace(plan, posted=self._post(_open(wanted), plan.entries))
+        return replace(plan, posted=self._post(to_be_posted(wanted), plan.entries))
 
     def _replayed(self, rows: DataFrame) -> DataFrame:
         """The ids of all archived entries known to have been posted again, marked as `replayed`."""
@@ -207,7 +189,7 @@ class _Replay:
         )
         now = self.history.now()
         archive, posted = self.manifests[0].archive, 0
-        for batch in _batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
+        for batch in batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
 
             def work(connection: Connection, batch: dict[int, Row] = batch) -> int:
                 done = archives.replayed(connection, archive, list(batch))
@@ -234,37 +216,8 @@ class _Replay:
         return posted
 
 
-def entry(row: Row, now: datetime) -> dict[str, Any]:
-    """The row of the main table that posts an archived one again, for any node and due `now`."""
-    data = row["event_bytes"]
-    return dict.fromkeys(ENTRY_COLUMNS[1:]) | {
-        **{name: row[name] for name in _COPIED},
-        "event_bytes": None if data is None else bytes(data),
-        "created_date": _EPOCH + timedelta(microseconds=row["created_micros"]),
-        "effective_date": now,
-        "lane": ANY_NODE,
-        "processing_state": State.AVAILABLE.value,
-        **dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0),
-        "subscribers_done": succeeded(row["subscribers_done"])
-        if row["processing_state"] == State.FAILED
-        else None,
-        "replay_of": row["record_id"],
-    }
-
-
 def _parents(rows: DataFrame) -> DataFrame:
     return rows.where(f.col("replay_of").isNotNull()).select(f.col("replay_of").alias("record_id"))
-
-
-def _open(wanted: DataFrame) -> DataFrame:
-    """Return the entries to be posted.
-
-    Dates are numbers: Python's dates would come in this machine's time zone.
-    """
-    micros = f.unix_micros("created_date").alias("created_micros")
-    return wanted.where(f.col("replayed").isNull()).select(
-        "record_id", "processing_state", "subscribers_done", *_COPIED, micros
-    )
 
 
 def _groups(wanted: DataFrame) -> list[Group]:
@@ -280,19 +233,6 @@ def _first(wanted: DataFrame) -> list[dict[str, Any]]:
     columns = [f.col(name) for name in _SHOWN_COLUMNS if name != "finished_date"]
     rows = shown.select(*columns, f.unix_micros("finished_date").alias("finished_micros")).collect()
     return [
-        {**facts, "finished_date": _EPOCH + timedelta(microseconds=facts.pop("finished_micros"))}
+        {**facts, "finished_date": EPOCH + timedelta(microseconds=facts.pop("finished_micros"))}
         for facts in (row.asDict() for row in rows)
     ]
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
-    """Rows by id, in batches of at most `BATCH_ROWS` and about `BATCH_BYTES`."""
-    batch, size = dict[int, Row](), 0
-    for row in rows:
-        batch[row["record_id"]] = row
-        size += len(row["event_json"] or "") + len(row["event_bytes"] or b"")
-        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
-            yield batch
-            batch, size = {}, 0
-    if batch:
-        yield batch

@@ -184,6 +184,11 @@ class Database:
             connection.commit()
             yield connection if had else None
 
+    def holder(self, name: str) -> str:
+        """Who has the lock that `holding` did not get, as a message says it."""
+        found = self.fetch(lambda connection: self.dialect.lock_holder(connection, name))
+        return found or "another process"
+
     @contextmanager
     def lazy(self) -> Iterator[Connection]:
         """A connection whose transaction the caller ends. SQLite locks at its first write."""

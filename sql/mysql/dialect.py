@@ -44,6 +44,9 @@ TRANSIENT = frozenset({1020, LOCK_WAIT_TIMEOUT, 1213})
 IN_TRANSACTION = 1
 """SERVER_STATUS_IN_TRANS, a bit of the status in each of the server's answers."""
 
+_USER_OF_SESSION = text(
+    "SELECT concat(user, '@', host) FROM information_schema.processlist WHERE id = :session"
+)
 _LONGEST_WAIT_SECONDS = 1_000_000.0
 _LONGEST_IDLE_SECONDS = 31_536_000
 """A year, the most that the servers take."""
@@ -200,8 +203,7 @@ class MySQL(Dialect):
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
-        # These locks are the whole server's.
-        full = f"{connection.engine.url.database}:{name}"[:64]
+        full = _lock_name(connection, name)
         seconds = whole(self._limits.statement) if wait else 0
         had = connection.execute(select(func.get_lock(full, seconds))).scalar_one() == 1
         if wait and not had:
@@ -216,7 +218,20 @@ class MySQL(Dialect):
                 connection.execute(select(func.release_lock(full)))
                 self._keep_idle(connection, keep=False)
 
+    def lock_holder(self, connection: Connection, name: str) -> str | None:
+        """See `Dialect.lock_holder`. Servers tell the users of others only to some."""
+        session = connection.execute(select(func.is_used_lock(_lock_name(connection, name))))
+        if (number := session.scalar()) is None:
+            return None
+        user: str | None = connection.execute(_USER_OF_SESSION, {"session": number}).scalar()
+        return f"session {number}" + (f" of {user}" if user else "")
+
     def _keep_idle(self, connection: Connection, *, keep: bool) -> None:
         """Let a session that holds a lock be silent for as long as its work lasts, or no longer."""
         seconds = _LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
         connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
+
+
+def _lock_name(connection: Connection, name: str) -> str:
+    """These locks are the whole server's."""
+    return f"{connection.engine.url.database}:{name}"[:64]

@@ -59,6 +59,14 @@ _INDEX_PROGRESS = text(
 _LOCK_SPACE = 0x5B15
 """First key of our advisory locks, apart from those of the user's program."""
 
+_LOCK_HOLDER = text(
+    "SELECT concat(coalesce(nullif(application_name, ''), usename), ' (session ', pid, "
+    "' from ' || host(client_addr), ')') FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "WHERE locktype = 'advisory' AND granted AND pg_locks.database = "
+    "(SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND classid = CAST(:space AS oid) AND objid = CAST(hashtext(:name) AS oid)"
+)
+
 
 class PostgreSQL(Dialect):
     """PostgreSQL's ways."""
@@ -195,6 +203,12 @@ class PostgreSQL(Dialect):
         finally:
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
+
+    def lock_holder(self, connection: Connection, name: str) -> str | None:
+        found: str | None = connection.execute(
+            _LOCK_HOLDER, {"space": _LOCK_SPACE, "name": name}
+        ).scalar()
+        return found
 
     @contextmanager
     def lock_waits(self, connection: Connection, seconds: float) -> Iterator[None]:

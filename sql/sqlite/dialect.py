@@ -39,7 +39,7 @@ from sql.settling import Ended, OpenDatabase
 from sql.sqlite import file_watch, open_files, settling
 from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import absolute, is_in_memory, real_path
-from sql.sqlite.file_lock import locked_file
+from sql.sqlite.file_lock import locked_file, owner
 from sql.sqlite.keys import SQLiteKeys
 from sql.sqlite.patience import patiently
 from sql.sqlite.raw import SQLiteRaw, commits_each
@@ -106,7 +106,7 @@ class SQLite(Dialect):
     def connect_options(
         self, *, statement_timeout_seconds: float, application_name: str
     ) -> dict[str, Any]:
-        del application_name
+        self._application_name = application_name
         self._limits = Limits(statement_timeout_seconds)
         return {
             "connect_args": {
@@ -274,7 +274,7 @@ class SQLite(Dialect):
             # With `wait`, it is asked for by writers alone, and these take turns.
             yield True
             return
-        lock = locked_file(f"{self._path}-{name}.lock")
+        lock = locked_file(self._lock_path(name), self._application_name)
         try:
             yield lock is not None
         finally:
@@ -282,6 +282,13 @@ class SQLite(Dialect):
                 # While it is locked: nobody may lock a file that is on its way out.
                 Path(lock.name).unlink()
                 lock.close()
+
+    def lock_holder(self, connection: Connection, name: str) -> str | None:
+        del connection
+        return owner(self._lock_path(name))
+
+    def _lock_path(self, name: str) -> str:
+        return f"{self._path}-{name}.lock"
 
     def is_transient(self, error: DBAPIError) -> bool:
         if (

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from history_pipeline import archive_history, compact_archive, open_session, replay_archive
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.storage import LocalStorage
-from history_pipeline.upkeep import deletion, replay
+from history_pipeline.upkeep import deletion, reposts
 from history_pipeline.upkeep.archiving import Archiver
 from sql.statements.archives import Archives
 from sql.statements.history import History as Statements
@@ -95,7 +95,7 @@ def session_of_gateway() -> SparkSession:
 def main(point: str, job: str, url: str, target: str) -> None:
     """Do a job as far as its point."""
     deletion.DELETE_ROWS = 10
-    replay.BATCH_ROWS = 10
+    reposts.BATCH_ROWS = 10
     shared = "PYSPARK_GATEWAY_PORT" in os.environ
     spark = session_of_gateway() if shared else open_session("killed", master="local[2]")
     POINTS[point](target)

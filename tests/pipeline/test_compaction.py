@@ -5,6 +5,7 @@ Changes to files since then are found.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,11 @@ def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
     target = str(tmp_path / "archive")
     archive_history(spark, history_url, target, scale=Scale(run_rows=10))
     return target
+
+
+def no_lock(*_of_what: object) -> AbstractContextManager[None]:
+    """In place of `files_lock`."""
+    return nullcontext()
 
 
 def rows_of(spark: SparkSession, target: str) -> list[Row]:
@@ -131,9 +137,9 @@ def test_an_archive_goes_on_beside_a_compaction(
     """The run that publishes between takes the number; the compaction takes the next one."""
     write_rows(history_url, [ended(50)])
 
-    def after_another_run(*arguments: Any) -> Manifest:
+    def after_another_run(*arguments: Any, **options: Any) -> Manifest:
         archive_history(spark, history_url, target)
-        return publish(*arguments)
+        return publish(*arguments, **options)
 
     monkeypatch.setattr("history_pipeline.upkeep.compaction.publish", after_another_run)
     compact_archive(spark, target, database=history_url)
@@ -147,13 +153,15 @@ def test_an_archive_goes_on_beside_a_compaction(
 def test_of_two_compactions_only_one_is_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As after the loss of the lock with its connection."""
     before = rows_of(spark, target)
 
-    def after_another(*arguments: Any) -> Manifest:
+    def after_another(*arguments: Any, **options: Any) -> Manifest:
         monkeypatch.setattr("history_pipeline.upkeep.compaction.publish", publish)
         compact_archive(spark, target, database=history_url)
-        return publish(*arguments)
+        return publish(*arguments, **options)
 
+    monkeypatch.setattr("history_pipeline.upkeep.compaction.files_lock", no_lock)
     monkeypatch.setattr("history_pipeline.upkeep.compaction.publish", after_another)
     with pytest.raises(ArchiveConflictError, match="published by another compaction"):
         compact_archive(spark, target, database=history_url)

@@ -52,7 +52,6 @@ def before(spark: SparkSession, database_url: URL, target: Path) -> Columns:
     """History as the driver read it, before two runs archived it and a compaction joined them."""
     write_rows(database_url, mixed_history())
     found = history_columns(database_url, TABLE)
-    # Ids lie so far apart that a run would have as many tasks as it may.
     few = Scale(max_partitions=2)
     first = MIDNIGHT + timedelta(seconds=9)
     archive_history(spark, database_url, str(target), before=first, scale=few)

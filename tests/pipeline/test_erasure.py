@@ -33,7 +33,7 @@ from history_pipeline.errors import (
     ArchiveDamagedError,
     ArchiveNotFoundError,
 )
-from history_pipeline.upkeep import erasure
+from history_pipeline.upkeep import compaction, erasure
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.publication import publish
 from queue_core.errors import InvalidPostError
@@ -47,6 +47,7 @@ from tests import requirements as needs
 from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended, sample_history
 from tests.pipeline.test_archive_log import log
+from tests.pipeline.test_compaction import no_lock
 
 KEY = of_text("ada")
 CUSTOMER: dict[int, dict[str, Any]] = {
@@ -223,6 +224,8 @@ def test_an_erasure_that_has_changed_another_row_is_found(
 def test_an_erasure_that_has_read_what_is_compacted_meanwhile_is_not_published(
     spark: SparkSession, database_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As after the loss of the lock with its connection."""
+
     def after_a_compaction(
         archive: ArchiveLog[Storage],
         database: Database,
@@ -234,6 +237,7 @@ def test_an_erasure_that_has_read_what_is_compacted_meanwhile_is_not_published(
         return publish(archive, database, manifest, connection=connection)
 
     with monkeypatch.context() as changing:
+        changing.setattr(compaction, "files_lock", no_lock)
         changing.setattr(erasure, "publish", after_a_compaction)
         with pytest.raises(ArchiveConflictError, match="published by another compaction"):
             erase_archived(target, database=database_url, search_key2=4711)

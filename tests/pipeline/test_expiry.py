@@ -29,6 +29,7 @@ from queue_core.errors import NaiveDateTimeError
 from tests import requirements as needs
 from tests.pipeline.sample import ended, sample_history, write_rows
 from tests.pipeline.test_archive_log import log
+from tests.pipeline.test_compaction import no_lock
 
 SAMPLE = len(sample_history())
 FIRST_DAY = 3
@@ -98,10 +99,13 @@ def test_an_archive_goes_on_when_all_its_days_have_expired(
 def test_a_compaction_that_has_read_what_expires_meanwhile_is_not_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def after_an_expiry(*arguments: Any) -> Manifest:
-        expire_archive(spark, target, database=history_url, before=datetime.now(UTC))
-        return publish(*arguments)
+    """As after the loss of the lock with its connection."""
 
+    def after_an_expiry(*arguments: Any, **options: Any) -> Manifest:
+        expire_archive(spark, target, database=history_url, before=datetime.now(UTC))
+        return publish(*arguments, **options)
+
+    monkeypatch.setattr("history_pipeline.upkeep.compaction.files_lock", no_lock)
     monkeypatch.setattr("history_pipeline.upkeep.compaction.publish", after_an_expiry)
     with pytest.raises(ArchiveConflictError, match="published by another expiry"):
         compact_archive(spark, target, database=history_url)

@@ -1,6 +1,7 @@
-"""An archive on an S3 server, read and verified without Spark.
+"""An archive on an S3 server: read, verified and erased from without Spark.
 
-Spark writes there by a jar that PyPI lacks. So these tests upload a frozen archive.
+Spark writes there by a jar that PyPI lacks. So these tests upload a frozen archive, or write one by
+Arrow.
 """
 
 from __future__ import annotations
@@ -10,15 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
+from sqlalchemy import URL
 
-from history_pipeline import checksums, find_archived, rolled_audit, verify_archive
+from history_pipeline import (
+    checksums,
+    erase_archived,
+    find_archived,
+    rolled_audit,
+    verify_archive,
+)
+from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError, ArchiveTargetError
 from stickybus.cli import main
+from tests import requirements as needs
+from tests.pipeline.arrow_archive import write_archive
+from tests.pipeline.sample import ended, sample_history
 
 FROZEN = Path(__file__).parent / "frozen" / "format-4"
 TARGET = "s3a://bucket/of/archives"
+WRITTEN = "s3a://bucket/written"
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +101,72 @@ def test_roll_ups_are_kept_there(bucket: Any) -> None:
     assert kept
     assert found.tables["statistics"].equals(rolled_audit(archive=TARGET).tables["statistics"])
     assert keys(bucket, "/rollups/") == kept
+
+
+@pytest.fixture
+def written(bucket: Any, database_url: URL) -> str:
+    """An archive of two runs, written by Arrow, whose log is in a database."""
+    del bucket
+    rows = [
+        *sample_history(),
+        *(ended(one, search_key2=4711, user_token="ada") for one in (50, 51)),
+    ]
+    write_archive(database_url, WRITTEN, [rows[:20], rows[20:]])
+    return WRITTEN
+
+
+def all_texts(bucket: Any) -> str:
+    """All that stands in any Parquet file that is there, whoever names it."""
+    contents = (
+        bucket.Object(key).get()["Body"].read() for key in keys(bucket, "written/bus_events/data")
+    )
+    return "".join(
+        str(pq.read_table(pa.BufferReader(content)).to_pydict()) for content in contents if content
+    )
+
+
+@needs.any_database
+def test_a_customer_is_erased_there(bucket: Any, written: str, database_url: URL) -> None:
+    before = {one.entry.record_id for one in find_archived(written)}
+    assert "ada" in all_texts(bucket)
+
+    done = erase_archived(written, database=database_url, search_key2=4711)
+
+    assert done.record_ids == [50, 51]
+    assert "ada" not in all_texts(bucket)
+    assert {one.entry.record_id for one in find_archived(written)} == before
+    found = verify_archive(written, database=database_url)
+    assert (found.entries, found.damaged, found.lost) == (len(before), [], [])
+    assert erase_archived(written, database=database_url, record_ids=[50]).run is None
+
+
+@needs.any_database
+@pytest.mark.parametrize("step", ["new", "settle", "put", "remove"])
+def test_an_erasure_that_was_killed_there_is_run_again(
+    bucket: Any, written: str, database_url: URL, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_arguments: object, **_options: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as changing:
+        changing.setattr(ArrowStorage, step, stop)
+        with pytest.raises(InterruptedError):
+            erase_archived(written, database=database_url, search_key2=4711)
+
+    erase_archived(written, database=database_url, search_key2=4711)
+
+    assert "ada" not in all_texts(bucket)
+    assert verify_archive(written, database=database_url).damaged == []
+
+
+@needs.any_database
+def test_the_command_erases_there(
+    bucket: Any, written: str, database_url: URL, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = database_url.render_as_string(hide_password=False)
+    command = ("history", "erase", "--in", written, "--url", url, "--key2", "4711", "--yes")
+    assert main(command) == 0, capsys.readouterr().err
+    assert "ada" not in all_texts(bucket)
 
 
 def test_a_directory_without_an_archive_is_said_to_be_one(bucket: Any) -> None:

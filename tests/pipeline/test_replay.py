@@ -17,7 +17,7 @@ from history_pipeline.errors import (
     ReplayConditionError,
     ReplayError,
 )
-from history_pipeline.upkeep import replay
+from history_pipeline.upkeep import reposts
 from history_pipeline.upkeep.deletion import locked_history
 from queue_core.model.entry import Entry
 from queue_core.model.posting import Posting
@@ -225,7 +225,7 @@ def test_what_went_on_elsewhere_is_left_out(
 def test_entries_go_out_in_batches_by_ascending_id(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "BATCH_ROWS", 4)
+    monkeypatch.setattr(reposts, "BATCH_ROWS", 4)
     told = list[tuple[str, int, int]]()
 
     replay_archive(
@@ -311,7 +311,7 @@ def test_one_replay_at_a_time(spark: SparkSession, history_url: URL, target: str
 def test_an_entry_that_the_database_refuses_stops_the_replay_with_its_batch(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "BATCH_ROWS", 4)
+    monkeypatch.setattr(reposts, "BATCH_ROWS", 4)
     database = Database(history_url)
     # As when another session has posted it between our look and our entry.
     archive = Archive(spark, target, "bus_events").manifests()[0].archive

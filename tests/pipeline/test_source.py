@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
-from sqlalchemy import URL, Connection, Engine, create_engine, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
 
 from history_pipeline import read_history
 from history_pipeline.errors import SourceOptionError
@@ -17,7 +18,10 @@ from history_pipeline.rows.schema import HISTORY_SCHEMA, arrow_schema
 from history_pipeline.source import pages
 from history_pipeline.source.options import ReadOptions
 from history_pipeline.source.reader import HistoryReader, ranges
+from history_pipeline.source.stretches import LOOKS, Stretch
 from queue_core.model.states import State
+from sql.doctor.base import Step
+from sql.registry import doctor_of
 from sql.tables import entry_tables
 from tests import requirements as needs
 from tests.pipeline.sample import START, ended, sample_history, write_rows
@@ -213,11 +217,63 @@ def test_the_password_is_not_shown() -> None:
     assert "secret" not in repr(ReadOptions("postgresql://user:secret@host/name"))
 
 
-def test_ids_that_lie_far_apart_make_no_more_partitions_than_the_limit() -> None:
-    found = ranges(1, 2**62, width=100, most=7)
-    assert len(found) <= 7
-    assert (found[0].first, found[-1].last) == (1, 2**62)
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ([Stretch(1, 2**62, 2**62)], 7),
+        ([Stretch(1, 2**62, 250)], 3),
+        ([Stretch(1, 100, 100), Stretch(2**40, 2**40 + 99, 100)], 2),
+        ([Stretch(1, 1, 1), Stretch(5, 5, 1), Stretch(2**40, 2**40 + 198, 199)], 3),
+        ([], 1),
+    ],
+)
+def test_ranges_follow_the_rows_and_leave_out_no_id_between(
+    where: list[Stretch], expected: int
+) -> None:
+    found = ranges(where, width=100, most=7)
+    assert len(found) == expected
+    first, last = (where[0].first, where[-1].last) if where else (1, 0)
+    assert (found[0].first, found[-1].last) == (first, last)
     assert all(one.last + 1 == following.first for one, following in itertools.pairwise(found))
+    assert all(one.first <= one.last for one in found) == bool(where)
+
+
+FAR = 10**12
+GAPS = {
+    "two crowds far apart": [*range(1, 301), *range(FAR, FAR + 300)],
+    "one far behind": [*range(1, 600), FAR],
+    "each far from the next": list(range(1, 600 * FAR, FAR)),
+    "none": list(range(1, 601)),
+}
+"""600 ids each."""
+
+
+@pytest.mark.parametrize("which", GAPS)
+def test_the_number_of_tasks_follows_the_rows_and_few_looks_tell_where_they_are(
+    database_url: URL, engine: Engine, which: str
+) -> None:
+    write_rows(database_url, [ended(1) | {"record_id": one} for one in GAPS[which]])
+    reader, sent = _reader(database_url, ids_per_partition="100"), list[tuple[str, Any]]()
+
+    def catch(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(Engine, "before_cursor_execute", catch)
+    try:
+        parts = reader.partitions()
+    finally:
+        event.remove(Engine, "before_cursor_execute", catch)
+
+    assert 6 <= len(parts) <= 9
+    assert _ids(reader) == GAPS[which]
+    asked = [one for one in sent if "record_id" in one[0]]
+    assert len(asked) <= 2 * LOOKS + 2
+    doctor = doctor_of(engine.dialect.name)
+    with engine.connect() as connection:
+        for statement, parameters in asked:
+            plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
+            faults = doctor.faults([dict(row) for row in plan.mappings()], "bus_events_history")
+            assert [one for one in faults if one.step is Step.SCAN] == [], statement
 
 
 def _source(spark: SparkSession, url: URL, **options: str) -> DataFrameReader:
