@@ -21,6 +21,7 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import live_files
 from history_pipeline.archives.parquet_files import BATCH_ROWS, named, parquet_file
 from history_pipeline.archives.sought import Sought
+from history_pipeline.rows.kind import ENTRIES, check_entries
 from history_pipeline.rows.parts import not_archived
 from queue_core.model.entry import Entry, Located, from_row
 from queue_core.reading.filters import HistoryFilters
@@ -57,6 +58,7 @@ def find_archived(
         tables newest first.
 
     Raises:
+        ConfigurationError: `table` is no main table, but the history of tasks.
         InvalidPostError: A value that no entry can have.
         ArchiveIncompleteError: What is sought of errors was left out in some of the days.
         ArchiveNotFoundError: Nothing was archived there.
@@ -65,7 +67,10 @@ def find_archived(
     """
     most = None if limit is None else integer(limit, "limit", least=0)
     sought = Sought(Filter(**filters), queue_name, event_name)
-    tables = [table] if table is not None else archived_tables(ArrowStorage(target))
+    if table is not None:
+        check_entries(table, "this search")
+    storage = ArrowStorage(target)
+    tables = [table] if table is not None else archived_tables(storage, ENTRIES)
     found = [
         located
         for one in tables

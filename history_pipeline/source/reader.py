@@ -1,4 +1,4 @@
-"""Batch reads: an entry table by ranges of ids, a task each."""
+"""Batch reads: a table by ranges of ids, a task of Spark each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
+from history_pipeline.rows.kind import kind_of
 from history_pipeline.rows.schema import arrow_schema
 from history_pipeline.source.options import ReadOptions
 from history_pipeline.source.pages import pages
 from sql.database import Database
-from sql.tables import entry_tables
 
 
 @dataclass
@@ -52,7 +52,7 @@ class HistoryReader(DataSourceReader):
         assert isinstance(partition, IdRange)  # noqa: S101 -- one of `partitions`
         database = Database(self.options.url)
         try:
-            table = entry_table(self.options.table)
+            table = table_of(self.options.table)
             schema = arrow_schema(self.schema)
             yield from pages(
                 database,
@@ -77,7 +77,7 @@ class HistoryReader(DataSourceReader):
 
     def _bounds(self, connection: Connection) -> tuple[int, int]:
         """The smallest and the largest id within those asked for; (1, 0) if there is none."""
-        table = entry_table(self.options.table)
+        table = table_of(self.options.table)
         record_id = table.c.record_id
         statement = select(func.min(record_id), func.max(record_id))
         if self.options.first_id is not None:
@@ -88,11 +88,9 @@ class HistoryReader(DataSourceReader):
         return (1, 0) if first is None else (first, last)
 
 
-def entry_table(name: str) -> Table:
+def table_of(name: str) -> Table:
     """The definition of a main or history table, by its name."""
-    main = name.removesuffix("_history")
-    tables = entry_tables(main)
-    return tables.main if name == main else tables.history
+    return kind_of(name).table(name)
 
 
 def ranges(first: int, last: int, width: int, most: int) -> list[IdRange]:
