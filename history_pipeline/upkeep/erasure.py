@@ -160,7 +160,7 @@ def _unerased(storage: ArrowStorage, file: DataFile, sought: Sought) -> list[int
     names, found = (*EMPTIED, "last_error"), list[int]()
     with parquet_file(storage, file) as parquet:
         for group in range(parquet.num_row_groups):
-            matching = list(sought.places(parquet, group))
+            matching = list(sought.search.places(parquet, group))
             if not matching:
                 continue
             ids, places = zip(*matching, strict=True)
