@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from history_pipeline.archives.changes import Change, archive_changes
     from history_pipeline.archives.content import verify_content
     from history_pipeline.archives.lookup import find_archived
+    from history_pipeline.archives.task_lookup import ArchivedTask, find_archived_tasks
     from history_pipeline.archives.verification import Verified, checksums, verify_archive
     from history_pipeline.audits.audit import audit
     from history_pipeline.audits.figures import Audit
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Archived",
+    "ArchivedTask",
     "Audit",
     "Change",
     "Compacted",
@@ -52,6 +54,7 @@ __all__ = [
     "erase_archived",
     "expire_archive",
     "find_archived",
+    "find_archived_tasks",
     "open_session",
     "read_archive",
     "read_history",
@@ -68,6 +71,7 @@ _MODULES = {
     "history_pipeline.archives.changes": ("Change", "archive_changes"),
     "history_pipeline.archives.content": ("verify_content",),
     "history_pipeline.archives.lookup": ("find_archived",),
+    "history_pipeline.archives.task_lookup": ("ArchivedTask", "find_archived_tasks"),
     "history_pipeline.archives.verification": ("Verified", "checksums", "verify_archive"),
     "history_pipeline.audits.audit": ("audit",),
     "history_pipeline.audits.figures": ("Audit",),

@@ -153,5 +153,9 @@ def metadata_for(*main_names: str) -> MetaData:
 
 
 def is_taken_name(name: str) -> bool:
-    """Whether a main table may not have this name: another table has it, or would have."""
-    return name.lower() in shared_names() or name.lower().endswith(suffixes())
+    """Whether a main table may not have this name: another table has it, or would have.
+
+    Nor may a table that stands beside it have the name of a shared one.
+    """
+    made = {name.lower() + suffix for suffix in ("", *suffixes())}
+    return not made.isdisjoint(shared_names()) or name.lower().endswith(suffixes())

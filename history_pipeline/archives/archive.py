@@ -27,7 +27,8 @@ from history_pipeline.rows.columns import EVENT_DATE
 from history_pipeline.rows.entries import within
 from history_pipeline.rows.fingerprint import Fingerprint
 from history_pipeline.rows.hashes import aggregates, row_hash
-from history_pipeline.rows.schema import HISTORY_SCHEMA
+from history_pipeline.rows.kind import kind_of
+from history_pipeline.rows.schema import spark_schema
 
 _MARKS_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 """Whether the file _SUCCESS is written; a manifest is what says so."""
@@ -44,14 +45,19 @@ class Extent(NamedTuple):
 
 
 class Archive(ArchiveLog[Storage]):
-    """The archive of one table (by the name of its main table) below the directory `target`."""
+    """The archive of one history below the directory `target`.
+
+    Its name is that of the main table, or `work_task_history`.
+    """
 
     def __init__(self, spark: SparkSession, target: str, table: str) -> None:
         super().__init__(storage_of(spark, f"{target}/{table}"), table)
         self.spark = spark
+        self.kind = kind_of(table)
+        self.schema = spark_schema(self.kind.columns)
 
     def read(self, files: Iterable[DataFile], period: Period = EVER) -> DataFrame:
-        """The rows of some files that ended in a period, with `HISTORY_SCHEMA`.
+        """The rows of some files that ended in a period, with all columns of the history.
 
         Files of other days are not looked at. Raises ArchiveDamagedError if a file is missing.
         """
@@ -61,9 +67,9 @@ class Archive(ArchiveLog[Storage]):
     def _read(self, files: Sequence[DataFile]) -> DataFrame:
         paths = [f"{self.where}/{file.path}" for file in files]
         if not paths:
-            return self.spark.createDataFrame([], HISTORY_SCHEMA)
+            return self.spark.createDataFrame([], self.schema)
         try:
-            return self.spark.read.schema(HISTORY_SCHEMA).parquet(*paths)
+            return self.spark.read.schema(self.schema).parquet(*paths)
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -90,8 +96,8 @@ class Archive(ArchiveLog[Storage]):
         """
         written = Observation()
         # Below the sort, or Spark sorts once more, by the date alone.
-        observed = rows.observe(written, *aggregates(row_hash()))
-        observed.sortWithinPartitions(EVENT_DATE, "queue_name", "record_id").write.partitionBy(
+        observed = rows.observe(written, *aggregates(row_hash(self.kind.names)))
+        observed.sortWithinPartitions(EVENT_DATE, self.kind.queue, "record_id").write.partitionBy(
             EVENT_DATE
         ).option("compression", "zstd").option(_MARKS_SUCCESS, "false").parquet(
             f"{self.where}/data/{run}"
@@ -99,11 +105,11 @@ class Archive(ArchiveLog[Storage]):
         return Fingerprint.of(written.get), self.found(self.storage.sizes(f"data/{run}"))
 
     def found(
-        self, sizes: Mapping[str, int], hashed_columns: Sequence[str] = tuple(HISTORY_SCHEMA.names)
+        self, sizes: Mapping[str, int], hashed_columns: Sequence[str] | None = None
     ) -> list[DataFile]:
         """Files as they are read back, given by path and size; those without rows are left out.
 
-        Their fingerprints cover `hashed_columns`.
+        Their fingerprints cover `hashed_columns`. Default: all columns that the history has now.
         """
         if not sizes:
             return []
@@ -115,9 +121,11 @@ class Archive(ArchiveLog[Storage]):
             f.max("record_id").alias("last_id"),
             *aggregates(f.col("hashed")),
         ]
-        hashed = self.spark.read.schema(HISTORY_SCHEMA).parquet(*paths)
+        hashed = self.spark.read.schema(self.schema).parquet(*paths)
         hashed = hashed.select(
-            file_place.alias("place"), "record_id", row_hash(hashed_columns).alias("hashed")
+            file_place.alias("place"),
+            "record_id",
+            row_hash(hashed_columns or self.kind.names).alias("hashed"),
         )
         digests = self._digests(paths)
         rows = {row["place"]: row for row in hashed.groupBy("place").agg(*facts).collect()}
@@ -159,7 +167,7 @@ def read_archive(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """Return the archived history of a table as a DataFrame with `HISTORY_SCHEMA`.
+    """Return the archived history of a table as a DataFrame with all columns of the history.
 
     It has no rows if nothing was archived so far. While an archive runs, an entry may be in the
     archive and still in history: with the same id and the same `finished_date`.
@@ -167,8 +175,8 @@ def read_archive(
     Args:
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
-        table: A main table or its history. It may be left out if the directory holds one table
-            only.
+        table: A main table or its history, or `work_task_history`. It may be left out if the
+            directory holds one table only.
         since: Leave out rows that ended earlier: an aware date. Spark sees no file of a day before.
         until: Leave out rows that ended then or later, likewise.
 
@@ -189,7 +197,7 @@ def read_archive(
 
 def _table_of(spark: SparkSession, target: str, table: str | None) -> str:
     if table is not None:
-        return table.removesuffix("_history")
+        return kind_of(table).archive_name(table)
     tables = archived_tables(storage_of(spark, target))
     if len(tables) > 1:
         raise ArchiveNotFoundError(

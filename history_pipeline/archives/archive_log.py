@@ -15,12 +15,13 @@ from history_pipeline.archives.manifest import (
 from history_pipeline.archives.storage import ReadableStorage
 from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError
 from history_pipeline.rows.fingerprint import joined
+from history_pipeline.rows.kind import HistoryKind, kind_of
 
 S_co = TypeVar("S_co", bound=ReadableStorage, covariant=True)
 
 
 class ArchiveLog(Generic[S_co]):
-    """The manifests of one table (by the name of its main table), read from its folder."""
+    """The manifests of one archive (by the name of its main table), read from its folder."""
 
     def __init__(self, storage: S_co, table: str) -> None:
         self.storage = storage
@@ -118,14 +119,19 @@ def _check_erasure(manifest: Manifest, earlier: Sequence[Manifest], where: str) 
         )
 
 
-def archived_tables(storage: ReadableStorage) -> list[str]:
-    """The main tables whose history is archived in a directory, by name.
+def archived_tables(storage: ReadableStorage, kind: HistoryKind | None = None) -> list[str]:
+    """The names of the archives in a directory; of one kind, if it is given.
 
     Raises ArchiveNotFoundError if there are none.
     """
-    tables = sorted(name for name in storage.names("") if "manifests" in storage.names(name))
+    tables = sorted(
+        name
+        for name in storage.names("")
+        if kind in {None, kind_of(name)} and "manifests" in storage.names(name)
+    )
     if not tables:
+        of_kind = f" of {kind.rows}" if kind else ""
         raise ArchiveNotFoundError(
-            f"{storage.root} holds no archive. Nothing was read.", path=storage.root
+            f"{storage.root} holds no archive{of_kind}. Nothing was read.", path=storage.root
         )
     return tables

@@ -60,7 +60,7 @@ def archive_changes(
 
     Args:
         target: The directory of the archive.
-        table: The main table whose history was archived.
+        table: The main table whose history was archived, or `work_task_history`.
         database: The database that was archived. Only it shows whether the newest changes are
             there.
 

@@ -7,20 +7,15 @@ matches. Statistics inside the files are not trusted: a manifest does not vouch 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, Unpack
-
-import pyarrow as pa
-from pyarrow.parquet import ParquetFile
+from typing import Unpack
 
 from history_pipeline.archives.archive_log import ArchiveLog, archived_tables
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import live_files
-from history_pipeline.archives.parquet_files import BATCH_ROWS, named, parquet_file
+from history_pipeline.archives.parquet_files import parquet_file
 from history_pipeline.archives.sought import Sought
+from history_pipeline.rows.kind import ENTRIES, check_entries
 from history_pipeline.rows.parts import not_archived
 from queue_core.model.entry import Entry, Located, from_row
 from queue_core.reading.filters import HistoryFilters
@@ -57,6 +52,7 @@ def find_archived(
         tables newest first.
 
     Raises:
+        ConfigurationError: `table` is no main table, but the history of tasks.
         InvalidPostError: A value that no entry can have.
         ArchiveIncompleteError: What is sought of errors was left out in some of the days.
         ArchiveNotFoundError: Nothing was archived there.
@@ -65,7 +61,9 @@ def find_archived(
     """
     most = None if limit is None else integer(limit, "limit", least=0)
     sought = Sought(Filter(**filters), queue_name, event_name)
-    tables = [table] if table is not None else archived_tables(ArrowStorage(target))
+    if table is not None:
+        check_entries(table, "this search")
+    tables = [table] if table is not None else archived_tables(ArrowStorage(target), ENTRIES)
     found = [
         located
         for one in tables
@@ -87,37 +85,8 @@ def _newest(storage: ArrowStorage, table: str, sought: Sought, limit: int | None
         if len(found) == limit and all(file.last_id < one.entry.record_id for one in found[-1:]):
             break
         with parquet_file(storage, file) as parquet:
-            entries = [from_row(row) for row in _rows(sought, parquet, limit)]
+            rows = sought.search.rows(parquet, Entry.__struct_fields__, limit)
+            entries = [from_row(row) for row in rows]
         found += [Located(table, one, not_archived(one, file.without)) for one in entries]
         found = sorted(found, key=lambda located: located.entry.record_id, reverse=True)[:limit]
     return found
-
-
-def _rows(sought: Sought, parquet: ParquetFile, limit: int | None) -> Iterator[Sequence[Any]]:
-    """The rows of a file that match and have the highest ids.
-
-    Their values stand in the order of the fields of Entry.
-    """
-    places = [
-        (record_id, group, place)
-        for group in range(parquet.num_row_groups)
-        for record_id, place in sought.places(parquet, group)
-    ]
-    for group, chosen in groupby(
-        sorted(sorted(places, reverse=True)[:limit], key=itemgetter(1, 2)), key=itemgetter(1)
-    ):
-        yield from _read_rows(parquet, group, [place for _, _, place in chosen])
-
-
-def _read_rows(parquet: ParquetFile, group: int, places: list[int]) -> Iterator[Sequence[Any]]:
-    """The rows of a row group at ascending places. What is not needed is not kept in memory."""
-    first = 0
-    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group]):
-        here = [place - first for place in places if first <= place < first + batch.num_rows]
-        if here:
-            names = Entry.__struct_fields__
-            rows = named(pa.Table.from_batches([batch]).take(here), names)
-            yield from zip(*(rows[name].to_pylist() for name in names), strict=True)
-        first += batch.num_rows
-        if first > places[-1]:
-            return

@@ -23,6 +23,7 @@ import msgspec
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.columns import HISTORY_COLUMNS, ArchivedColumn
 from history_pipeline.rows.fingerprint import HASH_VERSION, Fingerprint, joined
+from history_pipeline.rows.kind import kind_of
 from history_pipeline.rows.parts import Part
 
 _SEALED = re.compile(rb'(.*),\n  "sha256": "([0-9a-f]{64})"\n}\n', re.DOTALL)
@@ -175,7 +176,7 @@ def replacing(
         first_id=min(file.first_id for file in old),
         last_id=max(file.last_id for file in old),
         before=max(manifest.before for manifest in published),
-        columns=HISTORY_COLUMNS,
+        columns=[*kind_of(published[0].table).columns],
     )
 
 

@@ -51,9 +51,11 @@ def row_batches(storage: ArrowStorage, file: DataFile) -> Iterator[pa.Table]:
             yield completed(pa.Table.from_batches([batch]), HISTORY_ARROW_SCHEMA)
 
 
-def named(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The columns of some names. Those that history did not have yet are null."""
-    return completed(rows, pa.schema([HISTORY_ARROW_SCHEMA.field(name) for name in names]))
+def named(
+    rows: pa.Table, names: Sequence[str], schema: pa.Schema = HISTORY_ARROW_SCHEMA
+) -> pa.Table:
+    """The columns of some names of a schema. Those that history did not have yet are null."""
+    return completed(rows, pa.schema([schema.field(name) for name in names]))
 
 
 def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:

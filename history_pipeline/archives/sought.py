@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyarrow import compute
-from pyarrow.parquet import ParquetFile
 
 from history_pipeline.archives.manifest import DataFile
-from history_pipeline.archives.parquet_files import named
+from history_pipeline.archives.search import Condition, Search, unless_none
 from history_pipeline.errors import ArchiveIncompleteError
 from history_pipeline.period import Period
 from history_pipeline.rows.arrow_entries import without_messages
+from history_pipeline.rows.arrow_schema import HISTORY_ARROW_SCHEMA
 from history_pipeline.rows.parts import Part
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import State
@@ -46,18 +44,18 @@ class Sought:
         self._needs_messages = wanted.error_text is not None or (
             wanted.error_type is not None and not _is_kept(wanted.error_type)
         )
-        self._conditions = [
-            _Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
-            *_unless_none("queue_name", compute.equal, queue_name),
-            *_unless_none("class_name", compute.equal, event_name),
-            *_unless_none(
+        conditions = [
+            Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
+            *unless_none("queue_name", compute.equal, queue_name),
+            *unless_none("class_name", compute.equal, event_name),
+            *unless_none(
                 _ID,
                 compute.is_in,
                 None if self._ids is None else pa.array(self._ids, pa.int64()),
             ),
-            *_unless_none(_ID, compute.greater, self._after),
-            *_unless_none("finished_date", compute.greater_equal, self._period.since),
-            *_unless_none("finished_date", compute.less, self._period.until),
+            *unless_none(_ID, compute.greater, self._after),
+            *unless_none("finished_date", compute.greater_equal, self._period.since),
+            *unless_none("finished_date", compute.less, self._period.until),
             *_of_error(wanted),
             *(
                 condition
@@ -65,6 +63,7 @@ class Sought:
                 for condition in _of_key(column, getattr(wanted, column))
             ),
         ]
+        self.search = Search(conditions, (_ID,), HISTORY_ARROW_SCHEMA)
 
     def may_be_in(self, file: DataFile) -> bool:
         """Whether the day and the ids of a file allow that it holds such entries."""
@@ -85,38 +84,17 @@ class Sought:
                 path=where,
             )
 
-    def places(self, parquet: ParquetFile, group: int) -> Iterator[tuple[int, int]]:
-        """The ids of the rows of a row group that match, and their places in it."""
-        names = list(dict.fromkeys([_ID, *(one.column for one in self._conditions)]))
-        rows = named(parquet.read_row_group(group, columns=names), names)
-        masks = [one.test(rows[one.column], one.value) for one in self._conditions]
-        matching = compute.indices_nonzero(reduce(compute.and_kleene, masks))
-        yield from zip(rows[_ID].take(matching).to_pylist(), matching.to_pylist(), strict=True)
 
-
-class _Condition(NamedTuple):
-    """A test of the values of one column against a value."""
-
-    column: str
-    test: Callable[[Any, Any], Any]
-    value: Any
-
-
-def _unless_none(column: str, test: Callable[[Any, Any], Any], value: Any) -> Iterator[_Condition]:
-    if value is not None:
-        yield _Condition(column, test, value)
-
-
-def _of_key(column: str, wanted: SearchKey | Keyless | Unset) -> Iterator[_Condition]:
+def _of_key(column: str, wanted: SearchKey | Keyless | Unset) -> Iterator[Condition]:
     if isinstance(wanted, Unset):
         return
     key = sought_key(wanted, column, "search")
     if key is None:
-        yield _Condition(column, lambda values, _: compute.is_null(values), None)
+        yield Condition(column, lambda values, _: compute.is_null(values), None)
         return
-    yield _Condition(column, compute.equal, key.number)
+    yield Condition(column, compute.equal, key.number)
     if key.text is not None:
-        yield _Condition("headers", compute.match_substring, key.member(column))
+        yield Condition("headers", compute.match_substring, key.member(column))
 
 
 def _is_kept(error_type: str) -> bool:
@@ -125,13 +103,13 @@ def _is_kept(error_type: str) -> bool:
     return bool(kept[0].is_valid)
 
 
-def _of_error(wanted: Filter) -> Iterator[_Condition]:
+def _of_error(wanted: Filter) -> Iterator[Condition]:
     if wanted.error_type is not None:
         head = f"{name(wanted.error_type, 'error_type')}:"
-        yield _Condition("last_error", compute.starts_with, head)
+        yield Condition("last_error", compute.starts_with, head)
     if wanted.error_text is not None:
         text = name(wanted.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
-        yield _Condition(
+        yield Condition(
             "last_error",
             lambda values, sought: compute.match_substring(values, sought, ignore_case=True),
             text,

@@ -15,6 +15,7 @@ from history_pipeline.archives.manifest import DataFile, Manifest, live_files, m
 from history_pipeline.archives.storage import ReadableStorage
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.fingerprint import joined
+from history_pipeline.rows.kind import kind_of
 from queue_core.opening import open_checked
 
 _THREADS = 8
@@ -54,7 +55,7 @@ def verify_archive(
 
     Args:
         target: The directory of the archive.
-        table: The main table whose history was archived.
+        table: The main table whose history was archived, or `work_task_history`.
         database: The database that was archived. Only it shows whether the newest manifests are
             there.
 
@@ -93,7 +94,7 @@ def checksums(target: str, *, table: str = "bus_events") -> dict[str, str]:
 
     Args:
         target: The directory of the archive.
-        table: The main table whose history was archived.
+        table: The main table whose history was archived, or `work_task_history`.
 
     Returns:
         The sums in hexadecimal, as `sha256sum` writes them.
@@ -122,7 +123,10 @@ def manifests_of(
         return log.open(), []
     log.check_begun()
     opened = open_checked(
-        database, (log.table,), auto_migrate=False, application_name="stickybus-verify"
+        database,
+        kind_of(log.table).main_tables(log.table),
+        auto_migrate=False,
+        application_name="stickybus-verify",
     )
     try:
         found = settled_agreement(log, opened)

@@ -82,6 +82,7 @@ def audit(
 
     Raises:
         SchemaMissingError: A table is in neither the database nor the archive.
+        ConfigurationError: A table is the history of tasks.
         ArchiveError: The archive can't be read.
     """
     made = datetime.now(UTC)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from history_pipeline.period import EVER, Period
+from history_pipeline.rows.kind import check_entries
 from queue_core.errors import SchemaMissingError
 
 LISTED = 100
@@ -153,8 +154,11 @@ def known_tables(
 ) -> list[str]:
     """The main tables to read: all of a database and an archive, or those `wanted`.
 
-    Raises SchemaMissingError if one, or all, are in neither.
+    Raises SchemaMissingError if one, or all, are in neither, and ConfigurationError for the history
+    of tasks.
     """
+    for table in wanted or ():
+        check_entries(table, "the report")
     known = sorted({*live, *archived})
     unknown = [table for table in wanted or () if table not in known]
     if unknown or not known:

@@ -25,6 +25,7 @@ from history_pipeline.archives.storage import storage_of
 from history_pipeline.audits.figures import known_tables
 from history_pipeline.rows.columns import READ_COLUMNS
 from history_pipeline.rows.entries import differing, entries, once
+from history_pipeline.rows.kind import ENTRIES
 from history_pipeline.rows.schema import HISTORY_SCHEMA
 from history_pipeline.source.data_source import read_history
 from sql import schema
@@ -71,7 +72,7 @@ class Snapshot:
         self._closing = closing
         self._live_tables = () if database is None else database.fetch(schema.main_tables)
         self._archived_tables = (
-            () if archive is None else tuple(archived_tables(storage_of(spark, archive)))
+            () if archive is None else tuple(archived_tables(storage_of(spark, archive), ENTRIES))
         )
 
     def tables(self, wanted: Sequence[str] | None) -> list[str]:

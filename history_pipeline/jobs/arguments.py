@@ -30,9 +30,9 @@ class JobParser(ArgumentParser):
             flag, required=True, dest="target", help="directory that driver and executors share"
         )
 
-    def add_table(self) -> None:
-        """Add the main table."""
-        self.add_argument("--table", default="bus_events", help="main table")
+    def add_table(self, text: str = "main table; work_task_history: finished tasks") -> None:
+        """Add the table whose history it is."""
+        self.add_argument("--table", default="bus_events", help=text)
 
     def add_date(self, flag: str, text: str, *, required: bool = False) -> None:
         """Add a date."""

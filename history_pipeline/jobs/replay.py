@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_date("--since", "only what ended since")
     parser.add_date("--until", "only what ended before")
-    parser.add_table()
+    parser.add_table("main table")
     given = parser.parse_args(arguments)
     with job_session("stickybus replay") as spark:
         done = replay_archive(

@@ -40,6 +40,7 @@ from history_pipeline.rollups.rolled_tables import RolledTable, read_table
 from history_pipeline.rollups.rollup import merged, ranges_by_table
 from history_pipeline.rollups.rollup_tables import FIGURES, ID_TABLES
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
+from history_pipeline.rows.kind import ENTRIES
 from sql import schema
 from sql.database import Database
 
@@ -75,6 +76,7 @@ def rolled_audit(
 
     Raises:
         SchemaMissingError: A table is in neither the database nor the archive.
+        ConfigurationError: A table is the history of tasks.
         ArchiveError: The archive can't be read.
     """
     made = datetime.now(UTC)
@@ -84,7 +86,7 @@ def rolled_audit(
         if database is not None:
             closing.callback(database.close)
         live = () if database is None else database.fetch(schema.main_tables)
-        archived = () if archive is None else archived_tables(ArrowStorage(archive))
+        archived = () if archive is None else archived_tables(ArrowStorage(archive), ENTRIES)
         read = [
             read_table(
                 name,

@@ -29,7 +29,7 @@ class ArchivedColumn(msgspec.Struct, frozen=True):
 
 
 def columns_of(table: Table) -> list[ArchivedColumn]:
-    """The columns of an entry table in their order."""
+    """The columns of a table in their order."""
     return [ArchivedColumn(str(column.name), _type(column)) for column in table.columns]
 
 

@@ -33,7 +33,7 @@ def entries(history: DataFrame, table: str) -> DataFrame:
     posted, due = F.unix_micros("created_date"), F.unix_micros("effective_date")
     failed = F.col("processing_state") == "FAILED"
     content = [
-        error_type() if name == "last_error" else F.col(name) for name in sorted(READ_COLUMNS)
+        error_type(name) if name == "last_error" else F.col(name) for name in sorted(READ_COLUMNS)
     ]
     # A retry overwrites both dates, so that only the first run tells how long an entry waited for
     # its start.

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from history_pipeline.rows.schema import HISTORY_SCHEMA
 
-
-def row_hash(names: Sequence[str] = tuple(HISTORY_SCHEMA.names)) -> Column:
+def row_hash(names: Sequence[str]) -> Column:
     """The hash of a row of history, of the columns `names` in that order."""
     columns = [f.col(name) for name in names]
     # A NULL adds nothing to the hash by itself: a value that slips into the next column would go

@@ -7,25 +7,25 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from history_pipeline.rows.columns import ERROR_TYPE, PAYLOAD
+from history_pipeline.rows.columns import ERROR_TYPE
+from history_pipeline.rows.kind import HistoryKind
 from history_pipeline.rows.parts import Part
-from history_pipeline.rows.schema import HISTORY_SCHEMA
 
 _ERROR_TYPE = ERROR_TYPE.replace("(?P<", "(?<")
 """As Java writes it."""
 
 
-def omitted(rows: DataFrame, without: Iterable[Part]) -> DataFrame:
-    """Rows of history without some parts. They keep all columns: payloads are NULL."""
+def omitted(rows: DataFrame, kind: HistoryKind, without: Iterable[Part]) -> DataFrame:
+    """Rows of a history without some parts. They keep all columns: payloads are NULL."""
     for part in without:
         if part is Part.PAYLOAD:
-            nothing = {name: f.lit(None).cast(HISTORY_SCHEMA[name].dataType) for name in PAYLOAD}
+            nothing = {name: f.lit(None).cast(rows.schema[name].dataType) for name in kind.payload}
             rows = rows.withColumns(nothing)
         else:
-            rows = rows.withColumn("last_error", error_type())
+            rows = rows.withColumn(kind.error, error_type(kind.error))
     return rows
 
 
-def error_type() -> Column:
-    """What stays of `last_error`."""
-    return f.nullif(f.regexp_extract("last_error", _ERROR_TYPE, 1), f.lit(""))
+def error_type(column: str) -> Column:
+    """What stays of a column of errors."""
+    return f.nullif(f.regexp_extract(column, _ERROR_TYPE, 1), f.lit(""))

@@ -1,4 +1,4 @@
-"""The parts of an entry that an archive may leave out.
+"""The parts of an entry, or of a task, that an archive may leave out.
 
 No figure, search by key, erasure or proof needs them. All else stays: keys and headers, too, by
 which entries of a customer are found.
@@ -21,9 +21,9 @@ class Part(StrEnum):
     """What an archive may leave out."""
 
     PAYLOAD = "payload"
-    """`event_json` and `event_bytes`."""
+    """`event_json` and `event_bytes`; of a task its value."""
     ERRORS = "errors"
-    """All of `last_error` but the name of the error's type."""
+    """All of `last_error`, or of a task's `err`, but the name of the error's type."""
 
 
 def parts_of(without: Iterable[str]) -> list[Part]:

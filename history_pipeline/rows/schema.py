@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
@@ -23,8 +25,8 @@ _TYPES = {
 }
 
 
-def spark_schema(columns: list[ArchivedColumn]) -> StructType:
-    """The columns of an entry table in their order.
+def spark_schema(columns: Iterable[ArchivedColumn]) -> StructType:
+    """The columns of a table in their order.
 
     Dates are instants (`TimestampType`), microseconds in UTC.
 

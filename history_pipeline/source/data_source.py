@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from sqlalchemy import URL, make_url
 
 from history_pipeline.errors import SourceOptionError
-from history_pipeline.rows.schema import HISTORY_SCHEMA
+from history_pipeline.rows.kind import kind_of
+from history_pipeline.rows.schema import spark_schema
 from history_pipeline.source.options import ReadOptions, StreamOptions, WriteOptions
 from history_pipeline.source.reader import HistoryReader
 from history_pipeline.source.stream import HistoryStreamReader
@@ -31,8 +32,8 @@ class StickybusSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """All columns of a history table; `.schema()` chooses fewer."""
-        return HISTORY_SCHEMA
+        """All columns of the history table; `.schema()` chooses fewer."""
+        return _schema(self.options.get("table", ReadOptions.table))
 
     def reader(self, schema: StructType) -> HistoryReader:
         """Reads the columns of `schema`."""
@@ -66,18 +67,18 @@ def read_history(
     ids_per_partition: int | None = None,
     max_partitions: int | None = None,
 ) -> DataFrame:
-    """Return the rows of an entry table as a DataFrame.
+    """Return the rows of a table of entries, or of the history of tasks, as a DataFrame.
 
     Args:
         spark: A session, as `open_session` returns it.
         url: The database.
-        table: A history table, or a main table, whose columns `finished_date`, `started_date` and
-            `last_error` are NULL.
+        table: A history table, `work_task_history` included; or a main table, whose columns
+            `finished_date`, `started_date` and `last_error` are NULL.
         first_id: The lowest id to read, included. The default is the lowest of all.
         last_id: The highest id to read, included. The default is the highest of all.
         since: Leave out rows that ended earlier: an aware date, of a history table only.
         until: Leave out rows that ended then or later, likewise.
-        states: Leave out rows in other states. The default is all states.
+        states: Leave out entries in other states. The default is all states. Tasks have none.
         columns: The columns to read. The default is all.
         ids_per_partition: The ids that one task reads. The default is 100,000.
         max_partitions: Most tasks, and so most connections at once. The default is 2,000.
@@ -106,5 +107,9 @@ def read_history(
         options["states"] = ",".join(several(states))
     reader = spark.read.format(FORMAT).options(**options)
     if columns is not None:
-        reader = reader.schema(StructType([HISTORY_SCHEMA[name] for name in columns]))
+        reader = reader.schema(StructType([_schema(table)[name] for name in columns]))
     return reader.load()
+
+
+def _schema(table: str) -> StructType:
+    return spark_schema(kind_of(table).columns)

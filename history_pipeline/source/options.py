@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from history_pipeline.errors import SourceOptionError
+from history_pipeline.rows.kind import TASKS, kind_of
 from history_pipeline.scale import Scale
 from queue_core.model.names import name_fault
 from queue_core.model.states import State
@@ -42,10 +43,16 @@ class ReadOptions:
                 "are compared with. Nothing was read.",
                 key="table",
             )
+        states = _states(options)
+        if states is not None and kind_of(table) is TASKS:
+            raise SourceOptionError(
+                f"the option states can't choose rows of table={table!r}: finished tasks have no state. Nothing was read.",
+                key="states",
+            )
         return cls(
             url=required(options, "url"),
             table=table,
-            states=_states(options),
+            states=states,
             **dates,
             first_id=whole(options, "first_id"),
             last_id=whole(options, "last_id"),
@@ -84,6 +91,12 @@ class StreamOptions:
         if not table.endswith("_history"):
             raise SourceOptionError(
                 f"the option table={table!r} is no history table, and only those can be streamed. Nothing was read.",
+                key="table",
+            )
+        if kind_of(table) is TASKS:
+            raise SourceOptionError(
+                f"the option table={table!r} names the history of tasks, which can't be streamed: the history of entries "
+                "alone can. Nothing was read. Read it as a batch.",
                 key="table",
             )
         return cls(

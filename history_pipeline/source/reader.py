@@ -1,4 +1,4 @@
-"""Batch reads: an entry table by ranges of ids, a task each."""
+"""Batch reads: a table by ranges of ids, a task of Spark each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
+from history_pipeline.rows.kind import kind_of
 from history_pipeline.rows.schema import arrow_schema
 from history_pipeline.source.options import ReadOptions
 from history_pipeline.source.pages import pages
 from history_pipeline.source.stretches import Stretch, stretches
 from sql.database import Database
-from sql.tables import entry_tables
 
 
 @dataclass
@@ -53,7 +53,7 @@ class HistoryReader(DataSourceReader):
         assert isinstance(partition, IdRange)  # noqa: S101 -- one of `partitions`
         database = Database(self.options.url)
         try:
-            table = entry_table(self.options.table)
+            table = table_of(self.options.table)
             schema = arrow_schema(self.schema)
             yield from pages(
                 database,
@@ -78,7 +78,7 @@ class HistoryReader(DataSourceReader):
 
     def _stretches(self, connection: Connection) -> list[Stretch]:
         """Where the rows lie whose ids are asked for."""
-        table = entry_table(self.options.table)
+        table = table_of(self.options.table)
         record_id = table.c.record_id
         statement = select(func.min(record_id), func.max(record_id))
         if self.options.first_id is not None:
@@ -92,11 +92,9 @@ class HistoryReader(DataSourceReader):
         return stretches(connection, record_id, first=first, last=last, width=width)
 
 
-def entry_table(name: str) -> Table:
+def table_of(name: str) -> Table:
     """The definition of a main or history table, by its name."""
-    main = name.removesuffix("_history")
-    tables = entry_tables(main)
-    return tables.main if name == main else tables.history
+    return kind_of(name).table(name)
 
 
 def ranges(found: Sequence[Stretch], width: int, most: int) -> list[IdRange]:

@@ -22,7 +22,7 @@ from history_pipeline.rows.schema import arrow_schema
 from history_pipeline.source.options import StreamOptions
 from history_pipeline.source.pages import rows_of_ids
 from history_pipeline.source.position import Position
-from history_pipeline.source.reader import entry_table
+from history_pipeline.source.reader import table_of
 from history_pipeline.source.stream_plan import EndedEntries, StreamPlan, ended_within
 from sql.database import Database
 
@@ -91,7 +91,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, EndedEntries)  # noqa: S101 -- one of `partitions`
         database = Database(self.options.url)
         try:
-            table = entry_table(self.options.table)
+            table = table_of(self.options.table)
             yield from rows_of_ids(
                 database,
                 table,

@@ -32,7 +32,7 @@ from history_pipeline.errors import StreamLossError
 from history_pipeline.source.batches import record_batch
 from history_pipeline.source.options import StreamOptions
 from history_pipeline.source.position import Position
-from history_pipeline.source.reader import entry_table
+from history_pipeline.source.reader import table_of
 from queue_core.runtime.log import get_logger
 from sql.database import Database
 from sql.families import ARCHIVES
@@ -58,8 +58,8 @@ class StreamPlan:
     def __init__(self, database: Database, options: StreamOptions) -> None:
         self._database = database
         self._options = options
-        self._history = entry_table(options.table)
-        self._main = entry_table(options.table.removesuffix("_history"))
+        self._history = table_of(options.table)
+        self._main = table_of(options.table.removesuffix("_history"))
 
     def check_kept(self, start: Position) -> None:
         """Raises StreamLossError if rows that ended after `start` were archived and deleted."""

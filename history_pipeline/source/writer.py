@@ -26,7 +26,7 @@ from sqlalchemy.exc import IntegrityError
 from history_pipeline.errors import RunConflictError, WriteError
 from history_pipeline.source.options import WriteOptions
 from history_pipeline.source.postings import check_columns, posting
-from history_pipeline.source.reader import entry_table
+from history_pipeline.source.reader import table_of
 from queue_core.model.lanes import ANY_NODE
 from sql.database import Database
 from sql.families import STAGING
@@ -134,7 +134,7 @@ class EventWriter(DataSourceArrowWriter):
             )
             posted = staging.post_staged(
                 connection,
-                entry_table(table),
+                table_of(table),
                 run=run,
                 job=self.job,
                 attempts=[message.attempt for message in winners],

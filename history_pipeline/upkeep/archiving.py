@@ -22,8 +22,9 @@ from history_pipeline.archives.archive import Archive, dated
 from history_pipeline.archives.manifest import Kind, Manifest, new_run
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from history_pipeline.progress import Progress, silent, watched
-from history_pipeline.rows.columns import EVENT_DATE, HISTORY_COLUMNS
+from history_pipeline.rows.columns import EVENT_DATE
 from history_pipeline.rows.fingerprint import Fingerprint, joined
+from history_pipeline.rows.kind import TASKS, kind_of
 from history_pipeline.rows.omission import omitted
 from history_pipeline.rows.parts import Part, parts_of
 from history_pipeline.scale import DEFAULT_SCALE, Scale, scale_of
@@ -34,13 +35,15 @@ from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import recovered, take_over
 from queue_core.model.config import BusConfig
 from queue_core.model.node_config import NodeConfig
-from queue_core.opening import open_tables
+from queue_core.opening import open_checked, open_tables
 from queue_core.reading.truncation import RECENT
 from queue_core.runtime.clock import in_utc
+from sql.database import Database
 
 STATEMENT_SECONDS = 600.0
 """Longest statement of the archive's own connections."""
 
+_APPLICATION = "stickybus-archive"
 _FILE_BYTES = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 """Of what a task that writes takes."""
 _STAGES = 2
@@ -76,19 +79,20 @@ def archive_history(
     run_rows: int | None = None,
     progress: Progress = silent,
 ) -> Archived:
-    """Move entries that ended before a date from history to an archive.
+    """Move entries, or tasks, that ended before a date from history to an archive.
 
-    Each run of at most `scale.run_rows` entries is copied, read back and published before any of
+    Each run of at most `scale.run_rows` rows is copied, read back and published before any of
     its rows is deleted. Whatever happens, no row is deleted that is not archived.
 
     Args:
         spark: A session, as `open_session` returns it.
         database: URL or SQLAlchemy Engine of the database.
         target: Any directory that Spark can write to.
-        table: The main table whose history is archived.
+        table: The main table whose history is archived, or `work_task_history`.
         before: An aware date. The default is a minute ago.
-        without: Parts of entries that the archive does not keep: `payload`, `errors` (the messages
-            and tracebacks; the types stay) or both. They are gone when the rows are deleted.
+        without: Parts of rows that the archive does not keep: `payload` (of tasks the value),
+            `errors` (the messages and tracebacks; the types stay) or both. They are gone when the
+            rows are deleted.
         scale: How large a run, its tasks and its files are.
         run_rows: The former name of `scale.run_rows`.
         progress: Called with the name of the step, the entries done so far, and all entries; from
@@ -109,12 +113,7 @@ def archive_history(
     scale = scale_of(scale, run_rows=run_rows)
     limit = None if before is None else in_utc(before, key="before")
     parts = parts_of(without)
-    config = BusConfig(
-        table=table,
-        node=NodeConfig(statement_timeout_seconds=STATEMENT_SECONDS),
-        application_name="stickybus-archive",
-    )
-    opened = open_tables(database, config)
+    opened = _opened(database, table)
     try:
         own = own_session(spark, {_FILE_BYTES: str(scale.file_bytes)})
         archive = Archive(own, target, table)
@@ -123,6 +122,22 @@ def archive_history(
             return Archiver(history, archive, until, parts, scale, progress).work()
     finally:
         opened.close()
+
+
+def _opened(database: str | URL | SqlalchemyEngine, table: str) -> Database:
+    if kind_of(table) is TASKS:
+        return open_checked(
+            database,
+            (),
+            statement_timeout_seconds=STATEMENT_SECONDS,
+            application_name=_APPLICATION,
+        )
+    config = BusConfig(
+        table=table,
+        node=NodeConfig(statement_timeout_seconds=STATEMENT_SECONDS),
+        application_name=_APPLICATION,
+    )
+    return open_tables(database, config)
 
 
 @dataclass
@@ -208,7 +223,7 @@ class Archiver:
             first_id=first_id,
             last_id=last_id,
             before=self.before,
-            columns=HISTORY_COLUMNS,
+            columns=[*self.history.kind.columns],
         )
 
     def copy(self, chosen: Manifest) -> Manifest:
@@ -218,7 +233,7 @@ class Archiver:
         """
         # Files of a good size, however the days lie in the ranges of ids that are read.
         rows = self.history.rows(self.archive, chosen, self.scale)
-        rows = dated(omitted(rows, self.without)).hint("rebalance", EVENT_DATE)
+        rows = dated(omitted(rows, self.history.kind, self.without)).hint("rebalance", EVENT_DATE)
         with watched(self.archive.spark, _STAGES, self._tell_copied):
             written, files = self.archive.write(rows, chosen.run)
         check_written(

@@ -32,7 +32,7 @@ from history_pipeline.archives.manifest import (
 )
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from history_pipeline.progress import Progress, silent, watched
-from history_pipeline.rows.columns import EVENT_DATE, HISTORY_COLUMNS
+from history_pipeline.rows.columns import EVENT_DATE
 from history_pipeline.rows.fingerprint import Fingerprint, joined
 from history_pipeline.scale import DEFAULT_SCALE, Scale, scale_of
 from history_pipeline.session import own_session
@@ -81,7 +81,7 @@ def compact_archive(
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
         database: The database that was archived, which holds the log of the archive.
-        table: The main table whose history was archived.
+        table: The main table whose history was archived, or `work_task_history`.
         scale: How large a file should be; its other sizes are an archive's.
         file_bytes: The former name of `scale.file_bytes`.
         progress: Called with the name of the step, the entries done so far, and all entries; from
@@ -102,7 +102,10 @@ def compact_archive(
     archive = Archive(own_session(spark), target, table)
     archive.check_begun()
     opened = open_checked(
-        database, (table,), auto_migrate=False, application_name="stickybus-compact"
+        database,
+        archive.kind.main_tables(table),
+        auto_migrate=False,
+        application_name="stickybus-compact",
     )
     try:
         with files_lock(opened, archive) as connection:
@@ -200,7 +203,7 @@ def _expected(
     What is read of a file with fewer columns must have its fingerprint over those. Raises
     ArchiveDamagedError.
     """
-    now = tuple(column.name for column in HISTORY_COLUMNS)
+    now = archive.kind.names
     of_file = {file.path: manifest.hashed for manifest in published for file in manifest.files}
     expected = joined([file.fingerprint for file in old if of_file[file.path] == now])
     for columns in {of_file[file.path] for file in old} - {now}:

@@ -20,16 +20,16 @@ from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import Manifest, live_files
 from history_pipeline.errors import ArchiveConflictError, ArchiveMismatchError
 from history_pipeline.rows.hashes import row_hash
+from history_pipeline.rows.kind import HistoryKind, kind_of
 from history_pipeline.rows.omission import omitted
 from history_pipeline.scale import DEFAULT_SCALE, Scale
 from history_pipeline.source.data_source import read_history
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.publication import logged_of
 from sql.database import Database
-from sql.families import ARCHIVES, ENTRIES
-from sql.statements import Statements
+from sql.families import ARCHIVES
 from sql.statements.archives import Archives
-from sql.tables import entry_tables
+from sql.statements.ranges import Ranges
 
 DELETE_ROWS = 20_000
 """Entries that one statement deletes.
@@ -54,9 +54,14 @@ class History:
     table: str
 
     @property
-    def statements(self) -> Statements:
+    def kind(self) -> HistoryKind:
+        """The kind of its rows."""
+        return kind_of(self.table)
+
+    @property
+    def statements(self) -> Ranges:
         """The statements on the table."""
-        return self.database.dialect.statements_for(ENTRIES)(entry_tables(self.table))
+        return self.kind.statements(self.database.dialect, self.table)
 
     @property
     def archives(self) -> Archives:
@@ -79,7 +84,7 @@ class History:
         """Return the number of rows that ended before a date."""
         statements = self.statements
         return self.database.fetch(
-            lambda connection: statements.count_history(connection, before=before, states=None)
+            lambda connection: statements.count_history(connection, before=before)
         )
 
     def closed_range(self, before: datetime, limit: int) -> tuple[int, int] | None:
@@ -103,7 +108,7 @@ class History:
         rows = read_history(
             archive.spark,
             url,
-            entry_tables(self.table).history.name,
+            self.kind.history(self.table).name,
             first_id=manifest.first_id,
             last_id=manifest.last_id,
             ids_per_partition=scale.ids_per_partition,
@@ -182,7 +187,6 @@ def finish_run(history: History, archive: Archive, manifest: Manifest, *, logged
                 connection,
                 ids=found.archived[start : start + IDS],
                 before=manifest.before,
-                states=None,
             )
             for start in range(0, len(found.archived), IDS)
         )
@@ -226,7 +230,7 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
     ]
     hashed = row_hash(manifest.hashed)
     stored = archive.read(near).select("record_id", hashed.alias("stored"))
-    rows = omitted(history.rows(archive, manifest), manifest.without)
+    rows = omitted(history.rows(archive, manifest), history.kind, manifest.without)
     present = rows.select("record_id", hashed.alias("present"))
     same = f.max(f.col("stored") == f.col("present"))
     found = (

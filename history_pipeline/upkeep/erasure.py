@@ -34,6 +34,7 @@ from history_pipeline.archives.manifest import (
 from history_pipeline.archives.parquet_files import named, parquet_file
 from history_pipeline.archives.sought import Sought
 from history_pipeline.rows.fingerprint import joined
+from history_pipeline.rows.kind import check_entries
 from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
@@ -90,6 +91,7 @@ def erase_archived(
         The ids of the rows, without those that were erased before.
 
     Raises:
+        ConfigurationError: `table` is no main table, but the history of tasks.
         InvalidPostError: Neither ids nor keys are given, or one that no entry can have.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
@@ -99,6 +101,7 @@ def erase_archived(
         ArchiveTargetError: The directory can't be reached.
         StickybusError: The database can't be opened.
     """
+    check_entries(table, "an erasure")
     wanted = Filter(record_ids=record_ids, search_key1=search_key1, search_key2=search_key2)
     _check_chosen(wanted, table)
     sought = Sought(wanted, None, None)
@@ -158,7 +161,7 @@ def _unerased(storage: ArrowStorage, file: DataFile, sought: Sought) -> list[int
     names, found = (*EMPTIED, "last_error"), list[int]()
     with parquet_file(storage, file) as parquet:
         for group in range(parquet.num_row_groups):
-            matching = list(sought.places(parquet, group))
+            matching = list(sought.search.places(parquet, group))
             if not matching:
                 continue
             ids, places = zip(*matching, strict=True)

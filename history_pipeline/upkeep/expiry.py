@@ -70,7 +70,7 @@ def expire_archive(
         target: The directory of the archive.
         database: The database that was archived, which holds the log of the archive.
         before: An aware date. The day (UTC) in which it lies stays.
-        table: The main table whose history was archived.
+        table: The main table whose history was archived, or `work_task_history`.
 
     Returns:
         The days, rows and files that have gone.
@@ -88,7 +88,10 @@ def expire_archive(
     archive = Archive(own_session(spark), target, table)
     archive.check_begun()
     opened = open_checked(
-        database, (table,), auto_migrate=False, application_name="stickybus-expire"
+        database,
+        archive.kind.main_tables(table),
+        auto_migrate=False,
+        application_name="stickybus-expire",
     )
     try:
         with files_lock(opened, archive) as connection:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from sqlalchemy import Connection
 
 from history_pipeline.errors import ArchiveConflictError
+from history_pipeline.rows.kind import kind_of
 from sql.database import Database
-from sql.tables import entry_tables
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def history_lock(database: Database, table: str) -> Iterator[Connection]:
 
     Raises ArchiveConflictError if another one has it.
     """
-    name = entry_tables(table).history.name
+    name = kind_of(table).history(table).name
     with database.holding(name) as connection:
         if connection is None:
             raise ArchiveConflictError(

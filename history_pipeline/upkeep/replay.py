@@ -27,6 +27,7 @@ from history_pipeline.archives.manifest import Manifest, live_files
 from history_pipeline.errors import ReplayError
 from history_pipeline.period import DAY, Period, period_of
 from history_pipeline.progress import Progress, silent
+from history_pipeline.rows.kind import check_entries
 from history_pipeline.session import own_session
 from history_pipeline.source.data_source import read_history
 from history_pipeline.upkeep.condition import chosen, counted, with_payload
@@ -34,6 +35,7 @@ from history_pipeline.upkeep.deletion import History, locked_history
 from history_pipeline.upkeep.reposts import EPOCH, batches, entry, to_be_posted
 from queue_core.model.config import BusConfig
 from queue_core.opening import open_tables
+from sql.families import ENTRIES
 from sql.tables import entry_tables
 
 SHOWN = 10
@@ -119,11 +121,13 @@ def replay_archive(
         Counts by queue and type, and the first entries.
 
     Raises:
+        ConfigurationError: `table` is no main table, but the history of tasks.
         ReplayError: The database refused an entry, or `where` can't work (ReplayConditionError).
         ArchiveError: The archive can't be read.
         NaiveDateTimeError: A date has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
     """
+    check_entries(table, "a replay")
     period = period_of(since, until)
     opened = open_tables(database, BusConfig(table=table, application_name="stickybus-replay"))
     try:
@@ -182,11 +186,8 @@ class _Replay:
         return reduce(DataFrame.union, known).distinct().withColumn("replayed", f.lit(True))
 
     def _post(self, rows: DataFrame, total: int) -> int:
-        database, statements, archives = (
-            self.history.database,
-            self.history.statements,
-            self.history.archives,
-        )
+        database, archives = self.history.database, self.history.archives
+        statements = database.dialect.statements_for(ENTRIES)(entry_tables(self.history.table))
         now = self.history.now()
         archive, posted = self.manifests[0].archive, 0
         for batch in batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):

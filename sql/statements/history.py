@@ -23,10 +23,11 @@ from sqlalchemy import (
 )
 
 from sql.statements.base import AVAILABLE, FAILED, PairStatements
+from sql.statements.ranges import Ranges, page_end
 from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
 
 
-class History(PairStatements):
+class History(PairStatements, Ranges):
     """Its entries are retried by hand, or deleted by pages or closed ranges."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -208,7 +209,7 @@ class History(PairStatements):
         *,
         ids: Sequence[int],
         before: datetime | None,
-        states: Sequence[str] | None,
+        states: Sequence[str] | None = None,
     ) -> int:
         """Delete the rows of a page of history.
 
@@ -224,25 +225,15 @@ class History(PairStatements):
         return connection.execute(statement).rowcount
 
     def count_history(
-        self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None
+        self,
+        connection: Connection,
+        *,
+        before: datetime | None,
+        states: Sequence[str] | None = None,
     ) -> int:
         """The number of rows that ended before a date in some states."""
         statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
         return int(connection.execute(statement).scalar_one())
-
-    def closed_range(
-        self, connection: Connection, *, before: datetime, limit: int
-    ) -> tuple[int, int] | None:
-        """The range of the `limit` lowest ids of rows that ended before a date.
-
-        Returns:
-            Its lowest id and its highest one; None if there are no such rows.
-        """
-        ids = select(self.past.c.record_id).where(*self._past(before, None))
-        lowest = ids.order_by(self.past.c.record_id).limit(limit).subquery()
-        statement = select(func.min(lowest.c.record_id), func.max(lowest.c.record_id))
-        first_id, last_id = connection.execute(statement).one()
-        return None if first_id is None else (first_id, last_id)
 
     def range_page(
         self,
@@ -253,43 +244,8 @@ class History(PairStatements):
         limit: int,
         past: bool = True,
     ) -> int:
-        """The last id of the first `limit` rows of history with ids from first to last.
-
-        It is `last_id` if there are no more rows. The rows are those of the main table without
-        `past`.
-        """
-        # Whenever they ended: MariaDB might look them up by that, and sort them for each page anew.
-        id_column = (self.past if past else self.main).c.record_id
-        ids = select(id_column).where(id_column.between(first_id, last_id)).order_by(id_column)
-        found: int | None = connection.execute(ids.offset(limit - 1).limit(1)).scalar()
-        return last_id if found is None else found
-
-    def locked_range(
-        self, connection: Connection, *, first_id: int, last_id: int, before: datetime
-    ) -> list[int]:
-        """The ids of a closed range, whose rows are locked now."""
-        ids = (
-            select(self.past.c.record_id)
-            .where(*self._closed(first_id, last_id, before))
-            .with_for_update()
-        )
-        return list(connection.execute(ids).scalars())
-
-    def delete_range(
-        self, connection: Connection, *, first_id: int, last_id: int, before: datetime
-    ) -> int:
-        """Delete the rows of a closed range.
-
-        Returns:
-            The number of deleted rows.
-        """
-        return connection.execute(
-            delete(self.past).where(*self._closed(first_id, last_id, before))
-        ).rowcount
-
-    def _closed(self, first_id: int, last_id: int, before: datetime) -> list[ColumnElement[bool]]:
-        """A closed range has the ids from first to last that ended before a date."""
-        return [self.past.c.record_id.between(first_id, last_id), *self._past(before, None)]
+        """See `Ranges.range_page`. The rows are those of the main table without `past`."""
+        return page_end(connection, self.past if past else self.main, first_id, last_id, limit)
 
     def _past(
         self, before: datetime | None, states: Sequence[str] | None

@@ -28,13 +28,20 @@ from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
 from stickybus.cli.scale_options import FileBytes, IdsPerPartition, MaxPartitions, RunRows
-from stickybus.cli.target import Json, TableName, Url, opened, url_of
+from stickybus.cli.target import Json, Url, connected, opened, url_of
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from history_pipeline import Verified
 
+ArchivedTable = Annotated[
+    str,
+    typer.Option(
+        "--table",
+        help="Main table of the bus or notification service; work_task_history: finished tasks.",
+    ),
+]
 Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
 
 
@@ -68,6 +75,14 @@ def steps(*, quiet: bool) -> Iterator[Steps]:
         yield Steps(shown)
 
 
+def check_history(url: str | None, table: str) -> None:
+    """Tell of a mistyped file or table before Spark starts."""
+    from history_pipeline.rows.kind import ENTRIES, kind_of
+
+    with opened(url, table) if kind_of(table) is ENTRIES else connected(url):
+        pass
+
+
 def archive(
     *,
     to: Annotated[
@@ -86,7 +101,7 @@ def archive(
     without: Annotated[
         list[Part] | None,
         typer.Option(
-            help="Part of entries that is not archived, and gone then: payload, errors. May be repeated.",
+            help="Part of rows that is not archived, and gone then: payload, errors. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -94,11 +109,11 @@ def archive(
     ids_per_partition: IdsPerPartition = Scale.ids_per_partition,
     max_partitions: MaxPartitions = Scale.max_partitions,
     file_bytes: FileBytes = Scale.file_bytes,
-    table: TableName = DEFAULT_TABLE,
+    table: ArchivedTable = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Move history of a table to Parquet files, while its queues run.
+    """Move history of a table to Parquet files, while its queues run: of entries, or of tasks.
 
     Rows are copied, read back, and only then deleted.
 
@@ -111,11 +126,12 @@ def archive(
       stickybus history archive --to s3a://bucket/archive --table notifications --before 90d --json
 
       stickybus history archive --to /var/archive --before 30d --without payload --without errors
+
+      stickybus history archive --to /var/archive --before 30d --table work_task_history
     """
     until = None if before is None else moment(before, now=datetime.now(UTC))
     scale = Scale(run_rows, ids_per_partition, max_partitions, file_bytes)
-    with opened(url, table):
-        pass  # a mistyped file or table is told before Spark starts
+    check_history(url, table)
     with steps(quiet=as_json) as told:
         from history_pipeline.job_session import job_session
 
@@ -140,10 +156,13 @@ def archive(
             f"{plural(done.finished, 'row')} deleted that an earlier run had archived", markup=False
         )
     files = f"{plural(done.files, 'file')} ({decimal(done.size_bytes)})"
+    from history_pipeline.rows.kind import kind_of
+
+    history = kind_of(table).history(table).name
     console().print(
-        f"{plural(done.entries, 'row')} moved from {table}_history to {files} in {done.target}"
+        f"{plural(done.entries, 'row')} moved from {history} to {files} in {done.target}"
         if done.entries
-        else f"nothing to archive: no row of {table}_history ended before {done.before.isoformat()}",
+        else f"nothing to archive: no row of {history} ended before {done.before.isoformat()}",
         markup=False,
         soft_wrap=True,
     )
@@ -153,7 +172,7 @@ def compact(
     *,
     folder: Folder,
     file_bytes: FileBytes = Scale.file_bytes,
-    table: TableName = DEFAULT_TABLE,
+    table: ArchivedTable = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -165,8 +184,7 @@ def compact(
     Example:
       stickybus history compact --in /var/archive --url postgresql://user@host/name
     """
-    with opened(url, table):
-        pass  # a mistyped file or table is told before Spark starts
+    check_history(url, table)
     with steps(quiet=as_json) as told:
         from history_pipeline.job_session import job_session
 
@@ -205,7 +223,7 @@ def expire(
             show_default=False,
         ),
     ],
-    table: TableName = DEFAULT_TABLE,
+    table: ArchivedTable = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -220,8 +238,7 @@ def expire(
       stickybus history expire --in /var/archive --before 2026-01-01T00:00:00Z --json
     """
     until = moment(before, now=datetime.now(UTC))
-    with opened(url, table):
-        pass  # a mistyped file or table is told before Spark starts
+    check_history(url, table)
     with steps(quiet=as_json):
         from history_pipeline.job_session import job_session
 
@@ -253,7 +270,7 @@ def verify(
         bool,
         typer.Option("--sums", help="Only write the SHA-256 of all files, for `sha256sum -c`."),
     ] = False,
-    table: TableName = DEFAULT_TABLE,
+    table: ArchivedTable = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:

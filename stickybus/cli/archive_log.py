@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from history_pipeline.extras import check_arrow
-from stickybus.cli.archive import Folder
+from stickybus.cli.archive import ArchivedTable, Folder
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.output import write_json, write_table
-from stickybus.cli.target import Json, TableName, Url, url_of
+from stickybus.cli.target import Json, Url, url_of
 
 if TYPE_CHECKING:
     from history_pipeline import Change
@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 def log(
-    *, folder: Folder, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+    *, folder: Folder, table: ArchivedTable = DEFAULT_TABLE, url: Url = None, as_json: Json = False
 ) -> None:
     """Show who changed an archive, when and what: each run that added, replaced or removed files.
 

@@ -55,8 +55,12 @@ def erase(
     from history_pipeline import erase_archived
     from history_pipeline.archives.archive_log import archived_tables
     from history_pipeline.archives.arrow_storage import ArrowStorage
+    from history_pipeline.rows.kind import ENTRIES, check_entries
 
-    tables = archived_tables(ArrowStorage(folder)) if table is None else [table]
+    if table is not None:
+        check_entries(table, "an erasure")
+
+    tables = archived_tables(ArrowStorage(folder), ENTRIES) if table is None else [table]
     if record_ids and len(tables) > 1:
         raise UsageError(f"ids are those of one table: name it by --table ({', '.join(tables)})")
     for one in tables:

@@ -73,6 +73,9 @@ def replay(
 
       stickybus history replay --from /var/archive --where "record_id IN (4711, 4712)" --yes
     """
+    from history_pipeline.rows.kind import check_entries
+
+    check_entries(table, "a replay")
     now = datetime.now(UTC)
     begin, end = (None if text is None else moment(text, now=now) for text in (since, until))
     with opened(url, table) as engine, steps(quiet=as_json) as told:

@@ -144,6 +144,10 @@ def _check(
         )
     if figures is not None and figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: it is no directory")
+    from history_pipeline.rows.kind import check_entries
+
+    for table in tables or ():
+        check_entries(table, "the report")
     if not url and from_archive is not None:
         return
     with inspected(url) as inspector:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
+from history_pipeline.rows.parts import Part
 from stickybus.cli.moments import moment
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import console, plural, write_json, write_table
@@ -21,6 +23,9 @@ from stickybus.cli.work import (
     WithoutValues,
     opening,
 )
+
+if TYPE_CHECKING:
+    from work_queue.finished_task import FinishedTask
 
 COLUMNS = {
     "id": "ID",
@@ -90,6 +95,13 @@ def finished(
         ),
     ] = None,
     before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            help="Directory of an archive, which is searched instead of the database.",
+            show_default=False,
+        ),
+    ] = None,
     limit: Limit = 100,
     omit_values: WithoutValues = False,
     as_json: Json = False,
@@ -97,21 +109,23 @@ def finished(
 ) -> None:
     """List tasks that were deleted while their queue kept history, the last one first.
 
+    An archive is searched without database and Spark. That needs the extra `archive`. Values that
+    were not archived are left out.
+
     Examples:
       stickybus tasks finished -q mail
 
+      stickybus tasks finished -q mail --archive /var/archive --since 90d
+
       stickybus tasks finished -q mail --since 2h --limit 0 --omit-values --json
     """
-    with opened() as work:
-        now = work.time()
-        found = work.finished_tasks(
-            queue,
-            ids=task,
-            since=None if since is None else moment(since, now=now),
-            before=None if before is None else moment(before, now=now),
-            limit=limit,
-            with_values=not omit_values,
-        )
+    if archive is None:
+        with opened() as work:
+            chosen = _chosen(task, since, before, omit_values=omit_values, now=work.time())
+            found = work.finished_tasks(queue, **chosen, limit=limit)
+    else:
+        chosen = _chosen(task, since, before, omit_values=omit_values, now=datetime.now(UTC))
+        found = _archived(archive, queue, chosen, limit)
     write_list(
         "Finished",
         COLUMNS,
@@ -120,6 +134,43 @@ def finished(
         as_json=as_json,
         empty="No task of history.",
     )
+
+
+class _Chosen(TypedDict):
+    ids: list[str] | None
+    since: datetime | None
+    before: datetime | None
+    with_values: bool
+
+
+def _chosen(
+    ids: list[str] | None,
+    since: str | None,
+    before: str | None,
+    *,
+    omit_values: bool,
+    now: datetime,
+) -> _Chosen:
+    return {
+        "ids": ids,
+        "since": None if since is None else moment(since, now=now),
+        "before": None if before is None else moment(before, now=now),
+        "with_values": not omit_values,
+    }
+
+
+def _archived(archive: str, queue: str | None, chosen: _Chosen, limit: int) -> list[FinishedTask]:
+    from history_pipeline.extras import check_arrow
+
+    check_arrow()
+    from history_pipeline import find_archived_tasks
+    from work_queue.storage.rows import finished_of
+
+    found = find_archived_tasks(archive, queue, **chosen, limit=limit or None)
+    return [
+        finished_of(one, has_value=chosen["with_values"] and Part.PAYLOAD not in one.not_archived)
+        for one in found
+    ]
 
 
 @grouped(opened=opening)

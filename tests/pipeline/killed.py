@@ -28,7 +28,7 @@ from history_pipeline.archives.storage import LocalStorage
 from history_pipeline.upkeep import deletion, reposts
 from history_pipeline.upkeep.archiving import Archiver
 from sql.statements.archives import Archives
-from sql.statements.history import History as Statements
+from sql.statements.ranges import Ranges
 
 
 def die() -> None:
@@ -61,7 +61,7 @@ def die_while_writing(target: str) -> None:
     """Die when Spark has begun to write data."""
 
     def watch() -> None:
-        while not list(Path(target).glob("bus_events/data/*/_temporary/0/*")):
+        while not list(Path(target).glob("*/data/*/_temporary/0/*")):
             time.sleep(0.001)
         die()
 
@@ -75,7 +75,7 @@ POINTS: dict[str, Callable[[str], None]] = {
     "before the manifest is written": lambda _target: die_before(LocalStorage, "put"),
     "while the manifest is written": lambda _target: die_before(Path, "replace"),
     "when the manifest is written": lambda _target: die_after(LocalStorage, "put"),
-    "while rows are deleted": lambda _target: die_after(Statements, "delete_range", calls=2),
+    "while rows are deleted": lambda _target: die_after(Ranges, "delete_range", calls=2),
     "before the deletion is committed": lambda _target: die_after(Archives, "enter_deleted"),
     "when rows are deleted": lambda _target: die_after(Archiver, "delete"),
     "before a batch is committed": lambda _target: die_after(Archives, "enter_replayed", calls=2),
@@ -102,6 +102,8 @@ def main(point: str, job: str, url: str, target: str) -> None:
     match job:
         case "archive":
             archive_history(spark, url, target)
+        case "archive tasks":
+            archive_history(spark, url, target, table="work_task_history")
         case "compact":
             compact_archive(spark, target, database=url)
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import URL, text
 
 from history_pipeline import archive_history, audit, verify_archive, verify_content
 from history_pipeline.archives import manifest as manifests
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.columns import HISTORY_COLUMNS, ArchivedColumn
-from history_pipeline.rows.hashes import row_hash
-from history_pipeline.rows.schema import HISTORY_SCHEMA
+from history_pipeline.rows.kind import ENTRIES
 from sql.database import Database
 from tests import requirements as needs
 from tests.pipeline.sample import ended, write_rows
@@ -109,14 +108,10 @@ def test_a_byte_of_a_files_footer_that_was_changed_is_found(
 def test_a_column_that_history_gets_later_damages_no_file(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wider = StructType([*HISTORY_SCHEMA.fields, StructField("added", StringType())])
-    monkeypatch.setattr("history_pipeline.archives.archive.HISTORY_SCHEMA", wider)
-    monkeypatch.setattr(
-        manifests,
-        "HISTORY_COLUMNS",
-        [*HISTORY_COLUMNS, ArchivedColumn(name="added", type="string")],
-    )
-    monkeypatch.setattr(row_hash, "__defaults__", (tuple(wider.names),))
+    wider = [*HISTORY_COLUMNS, ArchivedColumn(name="added", type="string")]
+    kind = replace(ENTRIES, columns=wider)
+    monkeypatch.setattr("history_pipeline.archives.archive.kind_of", lambda _table: kind)
+    monkeypatch.setattr(manifests, "HISTORY_COLUMNS", wider)
     for sample in FROZEN.iterdir():
         assert verify_content(spark, str(sample)).damaged == []
 

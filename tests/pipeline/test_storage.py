@@ -111,7 +111,11 @@ def rows_with(spark: SparkSession, *changes: dict[str, Any]) -> Fingerprint:
     """The fingerprint of rows that are NULL but for `changes`."""
     empty = dict.fromkeys(HISTORY_SCHEMA.names)
     rows = [tuple({**empty, **change}.values()) for change in changes]
-    found = spark.createDataFrame(rows, HISTORY_SCHEMA).agg(*aggregates(row_hash())).first()
+    found = (
+        spark.createDataFrame(rows, HISTORY_SCHEMA)
+        .agg(*aggregates(row_hash(HISTORY_SCHEMA.names)))
+        .first()
+    )
     assert found is not None
     return Fingerprint.of(found)
 

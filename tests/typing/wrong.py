@@ -164,4 +164,5 @@ async def by_hand(core: Connection, awaitable: AsyncSession) -> None:
         inspector.history(states="DONE")  # error: arg-type reportArgumentType
         inspector.nodes()[0].serves[0]["queue"]  # error: typeddict-item reportTypedDictNotRequiredAccess,reportGeneralTypeIssues,reportUnknownMemberType
     history_pipeline.find_archived("/var/archive", state="FAILED")  # error: call-arg reportCallIssue
+    history_pipeline.find_archived_tasks("/var/archive", ids=[1])  # error: list-item reportArgumentType
     history_pipeline.find_archive("/var/archive")  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType

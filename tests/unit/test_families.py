@@ -71,6 +71,11 @@ def test_no_main_table_has_a_name_of_a_declared_family(name: str) -> None:
     assert table_fault("marks") is None
 
 
+@pytest.mark.parametrize("name", ["work_task", "WORK_TASK"])
+def test_no_history_has_the_name_of_another_table(name: str) -> None:
+    assert "or is one of these without it" in str(table_fault(name))
+
+
 def test_a_database_takes_its_own_statements_where_it_has_some(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Select, String, bindparam, delete, inser
 from sqlalchemy.util import memoized_property
 
 from sql.statements.insertion import InsertNew
+from sql.statements.ranges import Ranges
 from sql.statements.work.claims import IDS, VALUES
 from sql.tables import in_schema, work_queue_settings, work_task_history, work_tasks
 from sql.types import UtcDateTime
@@ -17,7 +18,7 @@ from sql.types import UtcDateTime
 _ENDED = {"record_id", "finished_date", "finished_by"}
 
 
-class WorkHistory:
+class WorkHistory(Ranges):
     """With a `schema`, they find the tables whatever the session's search path is."""
 
     def __init__(self, schema: str | None = None) -> None:
