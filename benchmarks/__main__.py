@@ -21,6 +21,7 @@ from benchmarks.workload import Sizes, VerificationError
 from devtools.programs import ServerError
 
 QUICK = Sizes(scale=0.025, rounds=2)
+TRIAL = Sizes(scale=0.001, rounds=1, trial=True)
 FULL = Sizes(scale=1.0, rounds=6)
 """Even: the second in a round may pay for the first, and each is second as often."""
 NAMED = 5
@@ -41,6 +42,10 @@ def main(
         typer.Option(
             "--quick", help="A fortieth of the full sizes, two rounds; within five minutes."
         ),
+    ] = False,
+    trial: Annotated[
+        bool,
+        typer.Option("--trial", help="Only whether each scenario works; its figures mean nothing."),
     ] = False,
     scale: Annotated[
         float | None, typer.Option(help="Another share of the full sizes.", min=0.0001)
@@ -67,8 +72,8 @@ def main(
         for name in given or ():
             if name not in known:
                 raise typer.BadParameter(f"{name!r} is no {kind}; use {', '.join(known)}")
-    base = QUICK if quick else FULL
-    sizes = Sizes(scale=scale or base.scale, rounds=rounds or base.rounds)
+    base = TRIAL if trial else QUICK if quick else FULL
+    sizes = Sizes(scale or base.scale, rounds or base.rounds, base.trial)
     if output is None and not names and not database:
         output = RESULTS
     stem = _stem(names or [], database or [], sizes)
@@ -105,7 +110,9 @@ def main(
 
 def _stem(names: list[str], databases: list[str], sizes: Sizes) -> str:
     """Return how the names of a run's files begin."""
-    kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
+    kind = {TRIAL.scale: "trial", QUICK.scale: "quick", FULL.scale: "full"}.get(
+        sizes.scale, f"scale-{sizes.scale:g}"
+    )
     chosen = names if len(names) <= NAMED else [f"{len(names)}-scenarios"]
     return "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *chosen, *databases])
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from sqlalchemy import URL, create_engine, make_url, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import URL, text
 
 from devtools.servers import database_servers
-from sql import schema
 from sql.database import Database
+from tests.cloners import CLONERS, Cloner, SQLiteFiles, server_url
 
 NAMES = ("sqlite", "postgresql", "mariadb")
 CHOICES = (*NAMES, "mysql")
@@ -28,30 +27,21 @@ class Target:
 
     name: str
     settings: dict[str, str]
-    _server_url: URL | None = None
-    _folder: Path | None = None
+    _made: Cloner | SQLiteFiles
     _numbers: count[int] = field(default_factory=count)
 
     @contextmanager
     def fresh(self) -> Iterator[URL]:
         """A new database with the schema, dropped afterwards."""
-        name = f"bench_{next(self._numbers)}"
-        if self._server_url is None:
-            path = (self._folder or Path()) / f"{name}.db"
-            url = URL.create("sqlite", database=str(path))
-            schema.create(url)
-            yield url
+        if isinstance(self._made, SQLiteFiles):
+            path = self._made.folder / f"bench_{next(self._numbers)}.db"
+            yield self._made.migrated(path)
             for file in path.parent.glob(f"{path.name}*"):
                 file.unlink()
             return
-        engine = create_engine(self._server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(text(f"CREATE DATABASE {name}"))
-        url = self._server_url.set(database=name)
-        schema.create(url)
+        url = self._made.migrated()
         yield url
-        with engine.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name}"))
+        self._made.drop(str(url.database))
 
 
 @contextmanager
@@ -72,12 +62,14 @@ def targets(names: Sequence[str], *, durable: bool = True) -> Iterator[dict[str,
         found: dict[str, Target] = {}
         for name in names:
             if servers is not None and name in servers:
-                found[name] = Target(name, servers.server(name).settings(), make_url(servers[name]))
+                cloner = CLONERS[name](server_url(name, servers[name]))
+                running.callback(cloner.close)
+                found[name] = Target(name, servers.server(name).settings(), cloner)
             else:
                 folder = Path(
                     running.enter_context(tempfile.TemporaryDirectory(prefix="stickybus-bench-"))
                 )
-                found[name] = Target(name, _sqlite_settings(folder), _folder=folder)
+                found[name] = Target(name, _sqlite_settings(folder), SQLiteFiles(folder))
         yield found
 
 

@@ -251,7 +251,7 @@ _PROCESSED = {
 
 def growth(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """Cost per entry on each axis, and its ratio to that of the small case."""
-    entries = sizes.entries(5_000, 500)
+    entries = sizes.entries(5_000, telling=500)
     for axis in _axes(sizes, entries):
         with ExitStack() as stack:
             small = _case(stack, target, axis.deliver)

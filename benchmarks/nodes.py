@@ -120,14 +120,14 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
     All of them together have as many threads.
     """
-    entries = sizes.entries(50_000)
+    entries, counts = sizes.entries(50_000), sizes.processes(PROCESSES)
     with target.fresh() as url, ExitStack() as running:
         connection = running.enter_context(bare(url))
         members = [
-            running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(max(PROCESSES))
+            running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(max(counts))
         ]
         names = {
-            count: f"drain rate, {count} process{'es' if count > 1 else ''}" for count in PROCESSES
+            count: f"drain rate, {count} process{'es' if count > 1 else ''}" for count in counts
         }
         works = {
             name: partial(_filled_rate, connection, members[:count], entries)
@@ -147,10 +147,10 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             rates[measurement.metric] = measurement.settings["rates"]
             yield measurement
         settings["rounds"] = sizes.rounds
-        for count in PROCESSES[1:]:
+        for count in counts[1:]:
             ratio = median_ratio(rates[names[count]], rates[names[1]])
             yield Measurement("nodes", target.name, f"{count} processes to 1", ratio, "x", settings)
-        verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(PROCESSES) * entries)
+        verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(counts) * entries)
 
 
 def _filled_rate(connection: Bare, members: Sequence[BusProcess], entries: int) -> float:

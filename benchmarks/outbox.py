@@ -77,7 +77,7 @@ def outbox(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     The floor writes a plain row of as many bytes in place of the post. A last run tells the threads
     and steps apart.
     """
-    entries = sizes.entries(3_000, 200)
+    entries = sizes.entries(3_000, telling=200)
     yield from _compared(target, sizes, entries, "Session", partial(_session, target, entries))
     for driver in ASYNC_DRIVERS[target.name]:
         work = partial(_async_session, target, entries, driver)

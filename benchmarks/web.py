@@ -51,7 +51,7 @@ def web(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
     The floor is a request that writes two plain rows.
     """
-    requests = sizes.entries(10_000, 10 * CLIENTS) // CLIENTS * CLIENTS
+    requests = sizes.entries(10_000, CLIENTS, telling=10 * CLIENTS) // CLIENTS * CLIENTS
     with target.fresh() as url:
         engine = create_engine(url)
         metadata.create_all(engine)

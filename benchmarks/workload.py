@@ -43,14 +43,21 @@ class VerificationError(Exception):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a scenario does: `scale` multiplies its full size, `rounds` repeats comparisons."""
+    """How much a scenario does: `scale` multiplies its full size, `rounds` repeats comparisons.
+
+    A `trial` only shows that scenarios work: its figures mean nothing.
+    """
 
     scale: float
     rounds: int
+    trial: bool = False
 
-    def entries(self, full: int, least: int = 20) -> int:
-        """Entries of a scenario whose full size is `full`."""
-        return max(least, round(full * self.scale))
+    def entries(self, full: int, least: int = 20, *, telling: int = 0) -> int:
+        """Entries of a scenario whose full size is `full`.
+
+        It works with `least`, and its figures mean something from `telling` on.
+        """
+        return max(least, 0 if self.trial else telling, round(full * self.scale))
 
     def standing(self, full: int, least: int = 20) -> int:
         """Rows that only stand in a table: by the scale's square, because they are millions."""
@@ -59,6 +66,10 @@ class Sizes:
     def seconds(self, full: float, least: float) -> float:
         """Length of a scenario that watches for a while."""
         return max(least, full * min(1.0, self.scale))
+
+    def processes(self, full: tuple[int, ...]) -> tuple[int, ...]:
+        """Numbers of processes to compare, of which a trial takes two."""
+        return full[:2] if self.trial else full
 
 
 @dataclass(frozen=True)

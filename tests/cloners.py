@@ -168,6 +168,7 @@ class SQLiteFiles:
     """Databases as files below pytest's temporary folders, which pytest removes."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._template = folder / "template.db"
 
     def migrated(self, path: Path) -> URL:

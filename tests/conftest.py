@@ -24,7 +24,7 @@ from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
 from devtools.server import DatabaseServer
 from devtools.servers import database_servers
 from sql.capabilities import Capabilities
-from tests import compiled
+from tests import commands, compiled
 from tests.cloners import CLONERS, Cloner, SQLiteFiles, server_url, sqlite_url
 from tests.requirements import DATABASES, capabilities_of
 
@@ -77,9 +77,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_configure() -> None:
     """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk.
 
-    And let processes start programs while they serve over gRPC, and compile a statement once.
+    And let processes start programs while they serve over gRPC, and compile a statement, or read
+    the signatures of all commands, once.
     """
     compiled.share()
+    commands.share()
     # gRPC's threads would go on in a forked child until it becomes the program that it starts, and
     # end it before. Servers are started so.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -126,7 +128,8 @@ def _cloners() -> Iterator[dict[str, Cloner]]:
 
 
 @pytest.fixture(scope="session")
-def _sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFiles:
+def sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFiles:
+    """Copies of a migrated SQLite file."""
     return SQLiteFiles(tmp_path_factory.mktemp("sqlite"))
 
 
@@ -153,7 +156,7 @@ def capabilities(database_name: str) -> Capabilities:
 
 @pytest.fixture
 def new_database(
-    database_name: str, _cloners: dict[str, Cloner], _sqlite_files: SQLiteFiles, tmp_path: Path
+    database_name: str, _cloners: dict[str, Cloner], sqlite_files: SQLiteFiles, tmp_path: Path
 ) -> Iterator[NewDatabase]:
     """Makes fresh databases, dropped after the test."""
     with ExitStack() as made:
@@ -161,7 +164,7 @@ def new_database(
         def make(name: str, *, migrated: bool = True) -> URL:
             if database_name == "sqlite":
                 path = tmp_path / f"{name}.db"
-                return _sqlite_files.migrated(path) if migrated else sqlite_url(path)
+                return sqlite_files.migrated(path) if migrated else sqlite_url(path)
             cloner = _cloner(_cloners, database_name)
             url = cloner.migrated() if migrated else cloner.empty()
             made.callback(cloner.drop, str(url.database))

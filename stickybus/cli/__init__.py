@@ -47,6 +47,7 @@ from stickybus.cli.report import report
 from stickybus.cli.serve import serve
 from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
+from stickybus.cli.versions import version
 from stickybus.cli.worker import worker
 from stickybus.cli.workers import workers
 
@@ -58,6 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A persistent event bus and notification queues on your SQL database.",
 )
+app.callback()(version)
 app.command()(demo)
 app.add_typer(schema.app, name="schema")
 app.command()(post)

@@ -75,7 +75,7 @@ def test_each_scenario_runs_and_reports_what_it_measured(
     scenarios: list[str], databases: list[str], tmp_path: Path
 ) -> None:
     results = tmp_path / "results.json"
-    small = ("--scale", "0.001", "--rounds", "1", "--json", str(results), "--output", str(tmp_path))
+    small = ("--trial", "--json", str(results), "--output", str(tmp_path))
     chosen = [argument for database in databases for argument in ("--database", database)]
 
     ended = _benchmarks(*scenarios, *chosen, *small)

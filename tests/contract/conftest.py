@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -15,6 +16,7 @@ from notifications.service import NotificationService
 from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.runtime.clock import Clock
+from tests.cloners import SQLiteFiles
 from tests.contract.cluster import cluster
 from tests.contract.harness import Machine, Recorder, config_of
 
@@ -69,6 +71,12 @@ def make_bus(database_url: URL, _node_names: Callable[[], str]) -> Iterator[Make
 def bus(make_bus: MakeBus) -> PersistentBus:
     """A bus with the defaults, not started yet."""
     return make_bus()
+
+
+@pytest.fixture
+def stickybus_url(sqlite_files: SQLiteFiles, tmp_path: Path) -> str:
+    """In place of the test kit's: a copy, where that one runs all migrations."""
+    return str(sqlite_files.migrated(tmp_path / "stickybus.db"))
 
 
 @pytest.fixture

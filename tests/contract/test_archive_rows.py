@@ -15,7 +15,7 @@ from sql.database import Database
 from sql.statements.archives import DELETED, PUBLISHED, Archives, Logged
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of
-from tests.contract.test_query_plans import cost_of
+from tests.contract.plans.cost import cost_of
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LARGE = bytes(range(256)) * 8_192

@@ -25,7 +25,8 @@ from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import Orders
 from tests.contract.harness import Order, Recorder, statements_of, states
-from tests.contract.test_query_plans import BATCH, OWN, cost_of, fill
+from tests.contract.plans.cost import cost_of
+from tests.contract.plans.tables import BATCH, OWN, fill
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

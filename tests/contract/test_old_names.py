@@ -19,11 +19,10 @@ from stickybus.testing import (
     stickybus_bus,
     stickybus_clock,
     stickybus_service,
-    stickybus_url,
 )
 from tests.contract.harness import Order, Recorder
 
-__all__ = ["stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"]
+__all__ = ["stickybus_bus", "stickybus_clock", "stickybus_service"]
 
 BEFORE = (Path(__file__).parent / "public_names_before.txt").read_text("utf-8").split()
 """What was public before names were hidden and renamed, attributes of objects too."""

@@ -30,11 +30,10 @@ from stickybus.testing import (
     stickybus_bus,
     stickybus_clock,
     stickybus_service,
-    stickybus_url,
 )
 from tests.contract.harness import Order, Recorder
 
-__all__ = ["stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"]
+__all__ = ["stickybus_bus", "stickybus_clock", "stickybus_service"]
 
 
 @dataclass

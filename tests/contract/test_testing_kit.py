@@ -21,6 +21,8 @@ from queue_core.model.retry_policies import ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime.manual_clock import ManualClock
+from sql.schema import Fit
+from stickybus import create_schema, testing
 from stickybus.testing import Ran, drain
 from tests.contract.conftest import MakeBus, MakeService
 
@@ -35,8 +37,16 @@ class InvoicePaid:
     number: int
 
 
+# Other tests take copies in place of it.
+kits_own_url = testing.stickybus_url
+
+
 def told(runs: list[Ran]) -> list[tuple[str, State, int]]:
     return [(ran.event_name, ran.state, ran.error_count) for ran in runs]
+
+
+def test_its_database_has_all_tables(kits_own_url: str) -> None:
+    assert create_schema(kits_own_url).fit is Fit.CURRENT
 
 
 def test_drain_runs_what_is_due_in_the_callers_thread(make_bus: MakeBus) -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import URL
 
-from sql.schema import create
 from tests import requirements as needs
 from tests.checker import Invariant
+from tests.cloners import SQLiteFiles
 from tests.simulation.database import Databases
 from tests.simulation.planted import BUGS, planted
 from tests.simulation.process import Settings
@@ -85,12 +85,10 @@ def test_a_seed_gives_the_same_trace_whatever_ran_before(databases: Databases) -
 
 
 @contextmanager
-def spoilt(bug: str) -> Iterator[Databases]:
+def spoilt(bug: str, files: SQLiteFiles) -> Iterator[Databases]:
     """A database of an engine with this bug."""
     with in_memory() as folder, planted(bug):
-        url = URL.create("sqlite", database=str(folder / "spoilt.db"))
-        create(url)
-        databases = Databases(url)
+        databases = Databases(files.migrated(folder / "spoilt.db"))
         try:
             yield databases
         finally:
@@ -102,9 +100,9 @@ _STALE = re.compile("raised (TypeError|AttributeError|NameError|ImportError)")
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_caught(databases: Databases, bug: str) -> None:
+def test_a_planted_bug_is_caught(databases: Databases, sqlite_files: SQLiteFiles, bug: str) -> None:
     scene = SCENES[bug]
-    with spoilt(bug) as engine_with_bug:
+    with spoilt(bug, sqlite_files) as engine_with_bug:
         result = simulate(engine_with_bug, scene.settings, scene.steps)
 
     assert result.violations
@@ -115,7 +113,7 @@ def test_a_planted_bug_is_caught(databases: Databases, bug: str) -> None:
 
 
 @pytest.mark.sqlite
-def test_a_failing_list_of_steps_is_made_short() -> None:
+def test_a_failing_list_of_steps_is_made_short(sqlite_files: SQLiteFiles) -> None:
     steps: list[Step] = [
         Start("a1"),
         Start("b1"),
@@ -125,7 +123,7 @@ def test_a_failing_list_of_steps_is_made_short() -> None:
         Go("a1", "bus.handler0"),
         Kill("b1"),
     ]
-    with spoilt("signal_before_commit") as engine_with_bug:
+    with spoilt("signal_before_commit", sqlite_files) as engine_with_bug:
         shortest, result = shrink(engine_with_bug, Settings(), steps)
 
     assert shortest == [steps[0], steps[4]]

@@ -63,6 +63,11 @@ def test_the_command_line_loads_no_part_of_the_engine() -> None:
     assert loaded & {"queue_core.engine", "sql.database", "work_queue.work_queue"} == set()
 
 
+def test_versions_are_shown_without_what_they_are_of() -> None:
+    loaded = loaded_by('from stickybus.cli import main\nassert main(["--version"]) == 0')
+    assert loaded & {"sqlalchemy", "psycopg", "pymysql"} == set()
+
+
 @pytest.mark.parametrize(
     "arguments", [["entries", "show", "21"], ["history", "list", "--key1", "7"]], ids=" ".join
 )

@@ -29,6 +29,7 @@ ALLOWED = {
     "queue_core/opening.py": "says that a file is missing before a connection would make it",
     "stickybus/demo/__init__.py": "runs on SQLite, and says so in its result",
     "stickybus/demo/shop.py": "runs on SQLite: the URL of its file",
+    "stickybus/cli/versions.py": "shows the versions of drivers, and asks no database",
 }
 """Modules that name a database, each with the reason."""
 

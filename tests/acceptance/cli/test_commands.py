@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import sqlite3
+from importlib.metadata import version
+
 import pytest
 from sqlalchemy import URL
 
@@ -74,6 +78,31 @@ def test_a_mistyped_command_is_a_usage_error(make_cli: MakeCli) -> None:
         "No such command 'pst'"
         in make_cli(URL.create("sqlite", database="none.db"))("pst", expect=2).err
     )
+
+
+@pytest.mark.sqlite
+def test_versions_are_shown_one_in_a_line(make_cli: MakeCli) -> None:
+    shown = make_cli(URL.create("sqlite", database="none.db"))("--version").out
+
+    assert shown.splitlines() == [
+        f"stickybus {version('stickybus')}",
+        f"Python {platform.python_version()}",
+        f"SQLite {sqlite3.sqlite_version}",
+        f"SQLAlchemy {version('SQLAlchemy')}",
+        f"psycopg {version('psycopg')}",
+        f"PyMySQL {version('PyMySQL')}",
+    ]
+
+
+@pytest.mark.sqlite
+def test_a_driver_that_is_not_installed_has_no_version(
+    make_cli: MakeCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stickybus.cli.versions.DRIVERS", ("psycopg", "no-such-driver"))
+
+    shown = make_cli(URL.create("sqlite", database="none.db"))("--version").out
+
+    assert shown.splitlines()[-1] == f"psycopg {version('psycopg')}"
 
 
 def test_a_queue_is_paused_listed_and_resumed(cli: Cli, bus: PersistentBus) -> None:

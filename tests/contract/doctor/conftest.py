@@ -16,8 +16,8 @@ from sqlalchemy import (
 from sqlalchemy.pool import NullPool
 
 from devtools import servers
-from sql import schema
 from stickybus.cli import main
+from tests.cloners import SQLiteFiles
 from tests.contract.doctor.answers import Doctor, Told
 from tests.contract.doctor.servers import DurableServers, LoggingServer
 
@@ -33,13 +33,14 @@ def durable_servers() -> Iterator[DurableServers]:
 
 @pytest.fixture
 def database_url(
-    database_name: str, durable_servers: DurableServers, tmp_path: Path
+    database_name: str,
+    durable_servers: DurableServers,
+    sqlite_files: SQLiteFiles,
+    tmp_path: Path,
 ) -> Iterator[URL]:
     """In place of the suite's: a fresh database on a server that a crash costs nothing."""
     if database_name == "sqlite":
-        url = URL.create("sqlite", database=str(tmp_path / "stickybus.db"))
-        schema.create(url)
-        yield url
+        yield sqlite_files.migrated(tmp_path / "stickybus.db")
         return
     cloner = durable_servers.cloner(database_name)
     url = cloner.migrated()

@@ -5,77 +5,34 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from queue_core.links.groups import KEPT
 from queue_core.reading.live_entries import Entries
 from stickybus import (
     GroupNotFoundError,
-    GroupSealedError,
     GroupStatus,
-    ImmediateRetries,
     InMemoryBus,
     InvalidPostError,
     NotificationService,
-    PayloadError,
     Posting,
     State,
 )
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order, Recorder, database_of
-
-FINISHED, SUCCEEDED, FAILED = 901, 902, 903
-"""The numbers of the orders that callbacks are."""
-
-
-def open_group(peer: Peer, **options: Any) -> int:
-    """A group with all callbacks."""
-    return peer.bus.open_group(
-        on_finished=Order(FINISHED),
-        on_succeeded=Order(SUCCEEDED),
-        on_failed=Order(FAILED),
-        **options,
-    )
-
-
-def callbacks(peer: Peer) -> list[int]:
-    """The numbers of the callbacks that were posted, in their order."""
-    entries = sorted([*peer.bus.find(), *peer.bus.history()], key=lambda one: one.record_id)
-    numbers = [json.loads(one.event_json or "{}")["number"] for one in entries]
-    return [number for number in numbers if number in {FINISHED, SUCCEEDED, FAILED}]
-
-
-def counts(peer: Peer, group: int) -> tuple[int, int, int, int]:
-    """Its total, and how many have succeeded, failed, and were cancelled."""
-    status = peer.bus.group_status(group)
-    return status.total, status.succeeded, status.failed, status.cancelled
-
-
-def failing(cluster: Cluster, *numbers: int, name: str = "a") -> Peer:
-    """A node whose handler fails for some orders, for good."""
-    peer = cluster.join(name, retry=ImmediateRetries(0))
-    recorder = Recorder()
-
-    def handle(order: Order, context: Any) -> None:
-        recorder(order, context)
-        if order.number in numbers:
-            raise RuntimeError
-
-    peer.handler = handle  # type: ignore[assignment]
-    return peer
-
-
-def rows(peer: Peer) -> int:
-    """How many rows the tables of groups have."""
-    counted = text(
-        "SELECT (SELECT count(*) FROM queue_groups) + (SELECT count(*) FROM queue_group_ends)"
-    )
-    with peer.store.database.begin() as connection:
-        return int(connection.execute(counted).scalar_one())
+from tests.contract.groups.looks import (
+    FAILED,
+    FINISHED,
+    SUCCEEDED,
+    callbacks,
+    counts,
+    failing,
+    open_group,
+    rows,
+)
+from tests.contract.harness import Order
 
 
 def test_a_group_is_complete_once_it_is_sealed_and_all_its_members_have_ended(
@@ -211,166 +168,6 @@ def test_members_that_are_removed_are_cancelled(
     assert callbacks(peer) == [FAILED, FINISHED]
 
 
-def test_the_copy_of_a_reaped_member_is_the_same_member(cluster: Cluster) -> None:
-    dead, watcher = cluster.join("dead"), cluster.join("w")
-    group = open_group(dead)
-    dead.bus.post(Order(1), group=group)
-    dead.bus.seal(group)
-    dead.claim()
-    cluster.bury("dead", watcher)
-    assert counts(watcher, group) == (1, 0, 0, 0)
-    cluster.live(40, watcher, step=3)
-    watcher.run()
-    assert counts(watcher, group) == (1, 1, 0, 0)
-    assert callbacks(watcher) == [SUCCEEDED, FINISHED]
-
-
-def test_a_failed_member_that_is_retried_in_time_counts_as_it_ends_then(cluster: Cluster) -> None:
-    peer = cluster.join("a", retry=ImmediateRetries(0))
-    peer.handler = Recorder(failures=2)
-    group = open_group(peer)
-    peer.bus.post(Order(1), group=group)
-    peer.run()
-    for _ in range(2):
-        assert counts(peer, group) == (1, 0, 1, 0)
-        [failed] = peer.bus.dead_letters()
-        peer.bus.retry(failed.record_id)
-        assert counts(peer, group) == (1, 0, 0, 0)
-        peer.run()
-    peer.bus.seal(group)
-    assert counts(peer, group) == (1, 1, 0, 0)
-    assert callbacks(peer) == [SUCCEEDED, FINISHED]
-
-
-def test_a_further_copy_of_a_member_that_lives_is_a_further_member(cluster: Cluster) -> None:
-    peer = failing(cluster, 1)
-    group = open_group(peer)
-    first = peer.bus.post(Order(1), group=group)
-    peer.run()
-    peer.handler = Recorder()
-    peer.bus.retry(first)
-    peer.bus.retry(first, force=True)
-    peer.bus.seal(group)
-    assert counts(peer, group) == (2, 0, 0, 0)
-    peer.run()
-    assert counts(peer, group) == (2, 2, 0, 0)
-    peer.bus.retry(first, force=True)
-    assert counts(peer, group) == (2, 2, 0, 0)
-    assert callbacks(peer) == [SUCCEEDED, FINISHED]
-
-
-def test_a_retry_changes_nothing_of_a_complete_group(cluster: Cluster) -> None:
-    peer = failing(cluster, 1)
-    group = open_group(peer)
-    first = peer.bus.post(Order(1), group=group)
-    peer.bus.seal(group)
-    peer.run()
-    before = peer.bus.group_status(group)
-    peer.handler = Recorder()
-    peer.bus.retry(first)
-    assert peer.bus.group_status(group) == before
-    peer.run()
-    assert peer.bus.group_status(group) == before
-    assert callbacks(peer) == [FAILED, FINISHED]
-
-
-def test_a_discarded_member_has_failed(cluster: Cluster) -> None:
-    peer = failing(cluster, 1)
-    group = open_group(peer)
-    first = peer.bus.post(Order(1), group=group)
-    peer.run()
-    assert peer.bus.discard(first)
-    peer.bus.seal(group)
-    assert counts(peer, group) == (1, 0, 1, 0)
-    assert callbacks(peer) == [FAILED, FINISHED]
-
-
-def test_a_sealed_group_takes_no_members(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    group = open_group(peer)
-    peer.bus.seal(group)
-    with pytest.raises(GroupSealedError, match=f"group {group}") as raised:
-        peer.bus.post(Order(1), group=group)
-    assert raised.value.group_id == group
-    with database_of(peer.bus).begin() as connection:
-        with pytest.raises(GroupSealedError):
-            peer.bus.post(Order(2), group=group, connection=connection)
-        peer.bus.post(Order(3), connection=connection)
-    numbers = [json.loads(one.event_json or "")["number"] for one in peer.bus.find()]
-    assert sorted(numbers) == [3, FINISHED, SUCCEEDED]
-
-
-def test_a_group_that_does_not_exist_is_refused(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    group = open_group(peer)
-    for call in (
-        lambda: peer.bus.post(Order(1), group=group + 1),
-        lambda: peer.bus.seal(group + 1),
-        lambda: peer.bus.group_status(group + 1),
-    ):
-        with pytest.raises(GroupNotFoundError, match=f"no group {group + 1} in bus_events"):
-            call()
-    service = NotificationService(cluster.url, clock=cluster.clock)
-    queue = service.create_queue("shop", "mail", lambda _event: None, event_types=[Order])
-    with pytest.raises(GroupNotFoundError):  # it is of another table
-        queue.schedule(Order(1), delay=0, group=group)
-    service.close()
-    assert peer.bus.find() == []
-
-
-@pytest.mark.parametrize("group", ["1", 0, -1, 1.0, True, 2**63])
-def test_what_can_be_no_group_is_refused(cluster: Cluster, group: Any) -> None:
-    peer = cluster.join("a")
-    for call in (
-        lambda: peer.bus.post(Order(1), group=group),
-        lambda: peer.bus.seal(group),
-        lambda: peer.bus.group_status(group),
-    ):
-        with pytest.raises(InvalidPostError, match="group"):
-            call()
-    assert peer.bus.find() == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"name": ""},
-        {"name": "x" * 256},
-        {"on_finished": Posting(event=Order(1), key="k")},
-        {"on_failed": Posting(event=Order(1), order_key="k")},
-        {"on_succeeded": Posting(event=Order(1), after=[1])},
-        {"on_succeeded": Posting(event=Order(1), group=1)},
-        {"on_finished": {"a": 1}},
-        {"on_finished": object()},
-    ],
-)
-def test_what_can_be_no_callback_is_refused(cluster: Cluster, options: Any) -> None:
-    peer = cluster.join("a")
-    with pytest.raises((InvalidPostError, PayloadError)):
-        peer.bus.open_group(**options)
-    assert rows(peer) == 0
-
-
-@pytest.mark.parametrize("on_conflict", ["replace", "requeue", "debounce"])
-def test_a_member_does_not_write_into_another_entry(cluster: Cluster, on_conflict: Any) -> None:
-    peer = cluster.join("a")
-    group = open_group(peer)
-    with pytest.raises(InvalidPostError, match="on_conflict"):
-        peer.bus.post(Order(1), key="k", on_conflict=on_conflict, group=group)
-
-
-def test_only_an_entry_that_is_posted_is_a_member(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    group = open_group(peer)
-    peer.bus.post_many([Posting(event=Order(1), key="k", group=group)] * 2)
-    assert not peer.bus.post(Order(2), key="k", group=group).created
-    peer.bus.post(Order(3), key="k", on_conflict="replace")
-    assert counts(peer, group) == (1, 0, 0, 0)
-    peer.run()
-    assert [order.number for order in peer.handler.events] == [3]
-    assert counts(peer, group) == (1, 1, 0, 0)
-
-
 def test_members_may_have_order_keys_and_wait_for_others(cluster: Cluster) -> None:
     peer = cluster.join("a")
     group = open_group(peer)
@@ -410,55 +207,6 @@ def test_members_of_several_groups_end_in_one_batch(cluster: Cluster) -> None:
         (10, 10, 0, 0),
     ]
     assert sorted(callbacks(peer)) == [FINISHED] * 4 + [SUCCEEDED] * 3 + [FAILED]
-
-
-def test_a_group_lives_and_dies_with_the_callers_transaction(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    database = database_of(peer.bus)
-    with database.engine.connect() as connection:
-        group = open_group(peer, connection=connection)
-        peer.bus.post(Order(1), group=group, connection=connection)
-        peer.bus.seal(group, connection=connection)
-        status = peer.bus.group_status(group, connection=connection)
-        assert (status.total, status.sealed_date is None) == (1, False)
-        connection.rollback()
-    assert (rows(peer), peer.bus.find()) == (0, [])
-    with database.begin() as connection:
-        group = open_group(peer, connection=connection)
-        peer.bus.post_many(
-            [Posting(event=Order(number), group=group) for number in range(3)],
-            connection=connection,
-        )
-        peer.bus.seal(group, connection=connection)
-    peer.run()
-    assert counts(peer, group) == (3, 3, 0, 0)
-    assert callbacks(peer) == [SUCCEEDED, FINISHED]
-
-
-@pytest.mark.parametrize("runs", [True, False], ids=["a node", "a process that only posts"])
-def test_a_group_that_a_caller_completes_is_looked_at(cluster: Cluster, *, runs: bool) -> None:
-    peer = cluster.join("a")
-    caller = peer if runs else cluster.peer("stranger")
-    empty, removed = open_group(caller), open_group(caller)
-    member = caller.bus.post(Order(1), group=removed, delay=600)
-    caller.bus.seal(removed)
-    with database_of(caller.bus).begin() as connection:
-        caller.bus.seal(empty, connection=connection)
-        Entries(caller.store, "bus").remove(member, connection=connection)
-    cluster.live(4, peer)
-    peer.run()
-    assert counts(peer, removed) == (1, 0, 0, 1)
-    assert sorted(callbacks(peer)) == [FINISHED, FINISHED, SUCCEEDED, FAILED]
-
-
-def test_a_rolled_back_post_is_not_counted(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    group = open_group(peer)
-    with database_of(peer.bus).engine.connect() as connection:
-        peer.bus.post(Order(1), group=group, connection=connection)
-        assert peer.bus.group_status(group, connection=connection).total == 1
-        connection.rollback()
-    assert counts(peer, group) == (0, 0, 0, 0)
 
 
 def test_notifications_have_groups(cluster: Cluster) -> None:
@@ -526,42 +274,3 @@ def test_an_entry_may_name_a_group_that_is_nowhere(cluster: Cluster) -> None:
     peer.run()
     assert {one.processing_state for one in peer.bus.history()} == {State.PROCESSED}
     assert counts(peer, group) == (5, 0, 0, 0)
-
-
-@pytest.mark.parametrize("lent", [True, False], ids=["in a transaction", "alone"])
-def test_a_post_that_is_interrupted_at_any_statement_leaves_nothing(
-    cluster: Cluster, *, lent: bool
-) -> None:
-    peer = cluster.join("a")
-    database, place = database_of(peer.bus), 0
-    group = open_group(peer)
-
-    class Interrupt(BaseException):
-        pass
-
-    def post() -> None:
-        if not lent:
-            peer.bus.post(Order(2), group=group)
-            return
-        with database.begin() as connection:
-            peer.bus.post(Order(2), group=group, connection=connection)
-
-    while True:
-        left = place
-
-        def interrupt(*_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Interrupt
-
-        event.listen(database.engine, "before_cursor_execute", interrupt)
-        with suppress(Interrupt):
-            post()
-        event.remove(database.engine, "before_cursor_execute", interrupt)
-        if left >= 0:
-            break
-        assert (peer.bus.find(), counts(peer, group)[0]) == ([], 0)
-        place += 1
-    assert place >= 3
-    assert (len(peer.bus.find()), counts(peer, group)[0]) == (1, 1)

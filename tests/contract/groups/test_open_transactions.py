@@ -16,7 +16,7 @@ from stickybus import GroupLockedError, GroupNotFoundError, GroupSealedError, Po
 from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.groups.test_groups import (
+from tests.contract.groups.looks import (
     FAILED,
     FINISHED,
     SUCCEEDED,

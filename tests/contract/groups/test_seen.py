@@ -21,7 +21,7 @@ from stickybus import (
 )
 from stickybus.cli import app
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.groups.test_groups import callbacks, open_group
+from tests.contract.groups.looks import callbacks, open_group
 from tests.contract.harness import Order
 
 

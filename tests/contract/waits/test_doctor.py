@@ -11,7 +11,7 @@ from stickybus import ImmediateRetries, inspect
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder
 from tests.contract.test_order import post, ran, rows
-from tests.contract.waits.test_waits import waits
+from tests.contract.waits.looks import waits
 from tests.contract.waits.test_with_order_keys import settle
 
 

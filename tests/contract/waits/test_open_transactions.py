@@ -10,8 +10,8 @@ from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, database_of, elsewhere, engine_of
+from tests.contract.waits.looks import ran, waiting, waits
 from tests.contract.waits.many_threads import done_by_two
-from tests.contract.waits.test_waits import ran, waiting, waits
 
 
 def ends(peer: Peer) -> set[int]:

@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 from sql.statements.work.schedules import WorkSchedules
 from sql.statements.work.tasks import WorkTasks
 from tests import requirements as needs
+from tests.contract.work_queue.finished import date_of
 from tests.contract.work_queue.model import Machine, run
-from tests.contract.work_queue.test_recurring import date_of
 from work_queue.task import Task
 
 QUEUES = ("a", "b")

@@ -14,8 +14,8 @@ from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.finished import finish
 from tests.contract.work_queue.test_limits import HOUR
-from tests.contract.work_queue.test_recurring import finish
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.storage.holds import LONGEST_HOLD_SECONDS
 from work_queue.work_queue import WorkQueue

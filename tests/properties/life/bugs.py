@@ -16,7 +16,9 @@ from queue_core.model.lanes import Lane
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.storage.places import Places
 from tests.contract.harness import Order
-from tests.properties.life.cluster_life import NODES, ClusterLife, Probed, Shared, Wish
+from tests.properties.life.cluster_life import ClusterLife
+from tests.properties.life.node_life import NODES
+from tests.properties.life.wishes import Probed, Shared, Wish
 
 Steps: TypeAlias = Callable[[ClusterLife], None]
 

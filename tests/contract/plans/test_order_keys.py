@@ -12,7 +12,7 @@ from queue_core.links.ordering import Ordering
 from queue_core.model.lanes import ANY_NODE, WAITING_LANE
 from sql.statements.ordered import OrderKey
 from tests.contract.harness import database_of, engine_of
-from tests.contract.test_query_plans import cost_of
+from tests.contract.plans.cost import cost_of
 
 SMALL, LARGE = 1_000, 40_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

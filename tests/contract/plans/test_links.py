@@ -24,7 +24,7 @@ from sql.statements.ordered import OrderKey
 from sql.statements.waits import Wait
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of, engine_of
-from tests.contract.test_query_plans import cost_of
+from tests.contract.plans.cost import cost_of
 
 ROWS = 10_000
 MOST_READ = 600

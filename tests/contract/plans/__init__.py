@@ -1,0 +1,1 @@
+"""How databases read for the engine's statements."""

@@ -1,0 +1,193 @@
+"""Nodes of the model with their handlers, which may be paused, die or leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from sqlalchemy import URL, Connection
+
+from queue_core.model.entry import Entry
+from queue_core.running.subscriber import EntryContext
+from stickybus import Fail, ImmediateRetries, Mode, Retry
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.harness import database_of
+from tests.properties.life.groups import CALLBACKS, Groups
+from tests.properties.life.jobs import Jobs
+from tests.properties.life.keys import Keys
+from tests.properties.life.wishes import HANDLERS
+
+NODES = 2
+"""Nodes that live at a time."""
+INSIDE = st.sampled_from([None, None, "commit", "rollback"])
+"""Whose transaction a change is of: our own, or a caller's, which commits or rolls back."""
+NODE = st.integers(0, NODES - 1)
+OUTCOMES = st.lists(
+    st.sampled_from(["done", "raise", "fail", "fail", "later", "pause"]), min_size=1, max_size=4
+)
+
+
+class NodeLife(RuleBasedStateMachine):
+    """Two nodes at a time, which may die or leave, and a process that only posts."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__()
+        self.cluster = Cluster(url)
+        self.names, self.numbers = count(1), count(1)
+        self.jobs = Jobs()
+        self.keys, self.groups = Keys(self.jobs), Groups(self.jobs)
+        self.poster = self.cluster.peer("poster")
+        self.outcomes = list[str]()
+        """What the next runs come to; after that, all succeed."""
+        self.paused = set[tuple[str, str]]()
+        self.concurrency: int | None = None
+        self.per_node: int | None = None
+        self.claimed = Counter[str]()
+        self.nodes = [self._join() for _ in range(NODES)]
+
+    def _join(self) -> Peer:
+        peer = self.cluster.peer(
+            f"n{next(self.names)}",
+            mode=Mode.STICKY_EVENTS,
+            handler_threads=3,
+            retry=ImmediateRetries(1),
+            max_redispatches=1_000,
+        )
+        peer.handler = partial(self._handle, peer, "orders")  # type: ignore[assignment]
+        for name, (kind, policy) in HANDLERS.items():
+            peer.bus.subscribe(kind, partial(self._handle, peer, name), name=name, retry=policy)
+        return peer.join()
+
+    @property
+    def bus(self) -> Any:
+        return self.poster.bus
+
+    # -- what the model knows ---------------------------------------------------------------------
+
+    def _entries(self) -> list[Entry]:
+        # In this order: what ends in between is in both.
+        return [*self.bus.find(), *self.bus.history()]
+
+    def _learn(self) -> list[Entry]:
+        entries = self._entries()
+        self.jobs.learn(entries)
+        self.keys.learn()
+        return entries
+
+    def _fault(self, what: str) -> None:
+        self.jobs.faults.append(what)
+
+    def _handle(
+        self, peer: Peer, handler: str, event: Any, context: EntryContext
+    ) -> Retry | Fail | None:
+        if event.number >= CALLBACKS:
+            return None
+        self._learn()
+        job = self.jobs.get(event.number)
+        if job is None:
+            self._fault(f"{event} was rolled back, replaced, or not added")
+            return None
+        row = self.jobs.row(job)
+        claim = None if row is None else (row.record_id, row.processing_owner)
+        if claim != (context.record_id, peer.lifecycle.name):
+            self._fault(f"{peer.lifecycle.name} runs {event}, which is {row}")
+        if handler in job.succeeded:
+            self._fault(f"{handler} runs {event} twice")
+        if self.paused & {("", ""), ("handler", handler), ("order_key", job.order_key or "-")}:
+            self._fault(f"{handler} runs {event} in a pause: {self.paused}")
+        self.jobs.check_turn(job)
+        match self.outcomes.pop(0) if self.outcomes else "done":
+            case "raise":
+                raise RuntimeError
+            case "fail":
+                return Fail("for good")
+            case "later":
+                return Retry(after=4)
+            case "pause":  # who runs next in this run must not start
+                self.pause(what=("handler", "second"), resumes=False)
+                for node in self.nodes:
+                    node.lifecycle.paused.look()
+        job.succeeded.add(handler)
+        return None
+
+    def _change(self, work: Callable[[Connection | None], Any], inside: str | None) -> Any:
+        """Make a change in our own transaction or in a caller's; None if it was rolled back."""
+        if inside is None:
+            return work(None)
+        with database_of(self.bus).engine.connect() as connection:
+            made = work(connection)
+            connection.commit() if inside == "commit" else connection.rollback()
+        return made if inside == "commit" else None
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    @rule(node=NODE, outcomes=OUTCOMES)
+    def run(self, *, node: int, outcomes: list[str]) -> None:
+        self.outcomes = outcomes
+        self.nodes[node].run()
+        self.outcomes = []
+
+    @rule(node=NODE)
+    def claim(self, *, node: int) -> None:
+        self.nodes[node].lifecycle.paused.look()
+        self.nodes[node].lifecycle.limited.look()
+        self.nodes[node].claim()
+
+    @rule(seconds=st.sampled_from([1, 4, 30]))
+    def live(self, *, seconds: int) -> None:
+        self.cluster.live(seconds, *self.nodes, step=min(seconds, 3))
+        self._hear()
+
+    def _hear(self) -> None:
+        """Let the time pass after which each node has heard of a change."""
+        self.cluster.live(1, *self.nodes)
+        for node in self.nodes:
+            node.lifecycle.limited.turn(self.cluster.clock.monotonic())
+            node.lifecycle.claim_loop.turn()
+
+    @rule(node=NODE, claims=st.booleans(), wakes=st.booleans())
+    def die(self, *, node: int, claims: bool, wakes: bool) -> None:
+        """Die, or sleep until others have taken over, and go on with what was in hand."""
+        dead = self.nodes[node]
+        if claims:
+            dead.claim()
+        self.nodes[node] = self._join()
+        self.cluster.bury(dead.bus.config.node_name or "", *self.nodes)
+        if wakes:
+            dead.lifecycle.pool.run_submitted()
+            dead.lifecycle.finisher.write_all()
+
+    @rule(node=NODE)
+    def leave(self, *, node: int) -> None:
+        self.nodes[node].lifecycle.membership.leave()
+        self.nodes[node] = self._join()
+
+    # -- pauses -----------------------------------------------------------------------------------
+
+    @rule(
+        what=st.sampled_from(
+            [("", ""), ("handler", "orders"), ("handler", "first"), ("order_key", "k")]
+        ),
+        resumes=st.booleans(),
+    )
+    def pause(self, *, what: tuple[str, str], resumes: bool) -> None:
+        if resumes:
+            self._resume()
+        kind, name = what
+        self.bus.pause(**({kind: name} if kind else {}))
+        self.paused.add(what)
+
+    @precondition(lambda self: self.paused)
+    @rule()
+    def resume(self) -> None:
+        self._resume()
+
+    def _resume(self) -> None:
+        for kind, name in self.paused:
+            self.bus.resume(**({kind: name} if kind else {}))
+        self.paused.clear()
