@@ -102,6 +102,7 @@ def test_a_pool_of_sessions_works_and_gets_them_back_as_they_were(
             url, BusConfig(handler_threads=2, node=NodeConfig(statement_timeout_seconds=55.0))
         )
         bus.subscribe(Order, recorder)
+        bus.limit(concurrency=100)
         with bus:
             bus.post_many([Order(number) for number in range(30)])
             with engine.begin() as connection:
