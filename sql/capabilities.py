@@ -29,7 +29,7 @@ class Capabilities:
     inserts_at_once: bool = False
     """Any number of rows is one INSERT, and ids can be had ahead of it."""
     seats_at_once: bool = False
-    """Entries of a limited queue are claimed with their places in two round trips."""
+    """Entries of a limited queue are claimed with their places in three round trips."""
     answers_in_utc: bool = False
     """The driver's dates need no conversion on our own connections (a twentieth of a drain)."""
     waiters_deadlock: bool = False

@@ -102,38 +102,35 @@ class Places:
     def roomy(self, lane: Lane) -> bool:
         """Whether what is claimed from `lane` is likely to find places at once."""
         at_once = self._store.statements.capabilities.seats_at_once
-        return at_once and not is_limited(lane) and not self._tight
+        return at_once and not (is_limited(lane) or self._tight or self.keys.queues)
 
-    def claim(self, connection: Connection, claim: Claim) -> tuple[list[Entry], Claimed | None]:
-        """Claim entries, and take places for all of them if these are there for sure.
+    def claim(self, connection: Connection, claim: Claim) -> Claimed | None:
+        """Claim entries together with places, if there are places for all of them for sure.
 
-        None if some have no place yet.
+        None if not: nothing is claimed then.
         """
         statements = self._store.statements
         rows = statements.open_claim(connection, claim)
+        if rows is None:
+            return None
         entries = [claimed(row, claim.owner, claim.until) for row in rows]
-        lanes = self.by_lane(entries)
-        keyed = self.keys.by_lane(entries)
-        if not lanes and not keyed:
-            statements.close_claim(connection, None)
-            return entries, Claimed(entries, len(entries))
-        if len(lanes) != 1 or keyed:
-            statements.close_claim(connection, None)
-            return entries, None
-        [(lane, those)] = lanes
-        seats = Seats(
-            lane,
-            claim.owner,
-            [entry.claim for entry in those],
-            self._store.config.handler_threads,
-            self.nodes,
-            MOST_BUNCHES,
-        )
-        if not statements.close_claim(connection, seats):
-            self._tight.add(lane)
-            return entries, None
-        ids = [entry.record_id for entry in those]
-        return entries, Claimed(entries, len(entries), {lane: ids})
+        placed = dict[Lane, list[int]]()
+        for lane, those in self.by_lane(entries):
+            seats = Seats(
+                lane,
+                claim.owner,
+                [entry.claim for entry in those],
+                self._store.config.handler_threads,
+                self.nodes,
+                MOST_BUNCHES,
+            )
+            if not statements.seat(connection, seats):
+                self._tight.add(lane)
+                statements.close_claim(connection, keep=False)
+                return None
+            placed[lane] = [entry.record_id for entry in those]
+        statements.close_claim(connection, keep=True)
+        return Claimed(entries, len(entries), placed)
 
     def seating(self, connection: Connection, claim: Claim) -> Seating:
         """For a claim in the transaction of `connection`."""

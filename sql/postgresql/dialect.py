@@ -30,7 +30,6 @@ from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import INSERTS
 from sql.postgresql.keys import PostgreSQLKeys
 from sql.postgresql.partitions import PostgreSQLPartitions
-from sql.postgresql.places import IDLE
 from sql.postgresql.raw import PostgreSQLRaw
 from sql.postgresql.statements import PostgreSQLStatements
 from sql.postgresql.work import PostgreSQLWorkTasks
@@ -44,6 +43,8 @@ LOCK_REFUSED = "55P03"
 """lock_not_available."""
 READ_ONLY = "25006"
 """read_only_sql_transaction."""
+IDLE = 0
+"""PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
 
 _LIMIT_WAITS = text(
     "WITH former AS MATERIALIZED (SELECT current_setting('lock_timeout') AS wait) "

@@ -1,4 +1,4 @@
-"""PostgreSQL's claims of limited queues, where a limit has places enough: in two messages."""
+"""PostgreSQL's claims of limited queues, where a limit has places enough: in three messages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from sql.statements.places import Seats
 if TYPE_CHECKING:
     from psycopg import ClientCursor
 
-IDLE = 0
-"""PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
-
 _SEAT = """\
 SELECT 1 FROM {limits} WHERE table_name = %(table_name)s AND lane = %(lane)s FOR UPDATE;
 INSERT INTO {places} (table_name, lane, record_id, claim_count, owner, places, claims)
@@ -34,8 +31,7 @@ AND bunches < %(most_bunches)s
 AND (concurrency IS NULL OR %(wanted)s <= least(
     concurrency - taken, greatest(%(threads)s, concurrency / %(nodes)s) - mine
 ))
-AND (per_node IS NULL OR %(wanted)s <= per_node - mine);
-COMMIT"""
+AND (per_node IS NULL OR %(wanted)s <= per_node - mine)"""
 """Each statement has a snapshot of its own.
 
 The second sees what was committed before the first had the lock.
@@ -45,24 +41,18 @@ The second sees what was committed before the first had the lock.
 class PostgreSQLPlaces(Statements):
     """Claims entries together with their places."""
 
-    def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
+    def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]] | None:
         """See `Places.open_claim`."""
         if use_of(connection) is not Use.AUTOCOMMIT:
-            return self.claim(connection, claim)
+            return None
         prepared = self._prepared(connection, self._claim)
         given = prepared.bound(claim.parameters())
         cursor = self._together(connection, f"BEGIN; {prepared.text}", given)
         cursor.nextset()
         return in_claim_order(cursor.fetchall())
 
-    def close_claim(self, connection: Connection, seats: Seats | None) -> bool:
-        """See `Places.close_claim`."""
-        driver: Any = connection.connection.driver_connection
-        if driver.pgconn.transaction_status == IDLE:  # it had committed by itself
-            return seats is None
-        if seats is None:
-            self._together(connection, "COMMIT", {})
-            return True
+    def seat(self, connection: Connection, seats: Seats) -> bool:
+        """See `Places.seat`."""
         record_id, claim_count = seats.claims[0]
         given = {
             **seats._asdict(),
@@ -78,6 +68,10 @@ class PostgreSQLPlaces(Statements):
         cursor = self._together(connection, text, given)
         cursor.nextset()  # the INSERT
         return cursor.rowcount == 1
+
+    def close_claim(self, connection: Connection, *, keep: bool) -> None:
+        """See `Places.close_claim`."""
+        self._together(connection, "COMMIT" if keep else "ROLLBACK", {})
 
     def _together(
         self, connection: Connection, text: str, given: Mapping[str, Any]

@@ -176,13 +176,20 @@ class Places(Outcomes):
         }
         self._change(connection, self._take_places, row)
 
-    def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
-        """As `claim`, in a transaction that is open until `close_claim`. Where `seats_at_once`."""
+    def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]] | None:
+        """As `claim`, in a transaction that is open until `close_claim`. Where `seats_at_once`.
+
+        None if nothing was done, because statements of `connection` go by way of SQLAlchemy.
+        """
         raise NotImplementedError
 
-    def close_claim(self, connection: Connection, seats: Seats | None) -> bool:
-        """Take seats under the lock of their limit, if there are places for sure, and commit.
+    def seat(self, connection: Connection, seats: Seats) -> bool:
+        """Lock a limit, and take places, if there are enough for sure.
 
-        False: they were not taken, and it is to be found out how many places there are.
+        False: none was taken, and it is to be found out how many there are.
         """
+        raise NotImplementedError
+
+    def close_claim(self, connection: Connection, *, keep: bool) -> None:
+        """Commit the claim with its places, or roll both back."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Of a limit that is far from full, places are taken in one message, as exactly as otherwise."""
+"""Of a limit that is far from full, places are taken in few messages, as exactly as otherwise."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def claim(peer: Peer) -> Claimed:
 
 @needs.postgresql
 @pytest.mark.parametrize("limit", [{"concurrency": 4}, {"per_node": 4}])
-def test_a_claim_waits_for_two_answers(
+def test_a_claim_waits_for_three_answers(
     waits: list[object], cluster: Cluster, limit: dict[str, int]
 ) -> None:
     peer = with_two(cluster, limit)
@@ -69,7 +69,7 @@ def test_a_claim_waits_for_two_answers(
     waits.clear()
     claimed = claim(peer)
 
-    assert len(waits) == 2
+    assert len(waits) == 3
     assert len(claimed.entries) == 2
     assert claimed.placed == {BUS_LANE: [entry.record_id for entry in claimed.entries]}
 
@@ -114,6 +114,20 @@ def test_a_claim_that_is_cut_off_between_its_messages_claims_nothing(
 
     assert [entry.processing_state for entry in peer.bus.find()] == [State.AVAILABLE] * 2
     assert len(claim(peer).entries) == 2
+
+
+@needs.postgresql
+def test_what_finds_no_place_is_not_claimed_meanwhile(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = with_two(cluster, {"concurrency": 1})
+    with monkeypatch.context() as cut:
+        cut.setattr(Places, "seating", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            claim(peer)
+
+    assert [entry.processing_state for entry in peer.bus.find()] == [State.AVAILABLE] * 2
+    assert len(claim(peer).entries) == 1
 
 
 @needs.postgresql
