@@ -132,6 +132,9 @@ def test_what_can_not_be_looked_up_is_an_error(tmp_path: Path) -> None:
         find_archived("nowhere://bucket", table="bus_events")
     with pytest.raises(InvalidPostError, match="search_key1"):
         find_archived(str(tmp_path), table="bus_events", search_key1=2**70)
+    for names in ({"queue_name": "\udcff"}, {"event_name": "\udcff"}, {"event_name": 5}):
+        with pytest.raises(InvalidPostError, match="_name="):
+            find_archived(str(FROZEN / "format-2"), **names)
 
 
 COMMAND = """import sys

@@ -532,6 +532,9 @@ def test_finished_tasks_of_an_archive_are_listed_without_a_database(
     [
         ({"ids": "task-1"}, ConfigurationError),
         ({"ids": [1]}, ConfigurationError),
+        ({"ids": ["\udcff"]}, ConfigurationError),
+        ({"queue": 5}, ConfigurationError),
+        ({"queue": "\udcff"}, ConfigurationError),
         ({"limit": "1"}, InvalidPostError),
         ({"since": datetime(2026, 3, 1)}, NaiveDateTimeError),  # noqa: DTZ001 -- it is refused
         ({}, ArchiveNotFoundError),
