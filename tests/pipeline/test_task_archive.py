@@ -523,6 +523,8 @@ def test_finished_tasks_of_an_archive_are_listed_without_a_database(
     assert (seven["queue"], seven["value_bytes"]) == ("push", "AP8sCg==")
     [first] = json.loads(run("--before", midnight, "--json"))
     assert (first["id"], "value" in first) == ("task-1", False)
+    assert "null" not in run("--before", midnight)
+    assert "null" in run("-t", "task-8")
     assert "mail/err" in run("-q", "mail/err", "-V")
     assert len(json.loads(run("-n", "0", "--json"))) == SAMPLE
 
