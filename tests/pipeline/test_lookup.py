@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 import stickybus
 from history_pipeline import archive_history, find_archived, read_archive
+from history_pipeline.archives.search import Search
 from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError, ArchiveTargetError
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry
@@ -97,6 +100,20 @@ def test_lookups_in_archives_of_any_version_are_what_spark_reads(
     found = find_archived(str(FROZEN / sample), table="bus_events")
     assert [one.entry for one in found] == expected
     assert len(found) == 37
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 7, 100, None])
+def test_the_highest_rows_are_those_of_all_row_groups_and_the_last_of_equal_ones(
+    tmp_path: Path, limit: int | None
+) -> None:
+    dates, ids = [5, 1, 5, 3, 5, 2, 5, 4, 5, 1], [9, 7, 2, 4, 9, 6, 2, 8, 9, 7]
+    table = pa.table({"date": dates, "id": ids, "place": range(len(ids))})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=9)
+    expected = sorted(zip(dates, ids, range(len(ids)), strict=True), reverse=True)[:limit]
+
+    with pq.ParquetFile(tmp_path / "rows.parquet") as parquet:
+        found = Search([], ("date", "id"), table.schema).rows(parquet, table.column_names, limit)
+        assert sorted(found, reverse=True) == expected
 
 
 @pytest.fixture
