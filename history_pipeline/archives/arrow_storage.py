@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -130,7 +131,9 @@ def _opened(target: str) -> tuple[Any, str, str]:
     if "://" not in target and not target.startswith("file:"):
         path = os.path.abspath(target)  # noqa: PTH100 -- as Spark: links are not followed
         return fs.LocalFileSystem(), path, path
-    known = target.rstrip("/")
+    # As Hadoop: to object storage, two slashes are not one.
+    scheme, mark, place = target.rpartition("://")
+    name = known = scheme + mark + re.sub("/+", "/", place).rstrip("/")
     for theirs, ours in _SPARK_SCHEMES.items():
         if known.startswith(theirs):
             known = ours + known.removeprefix(theirs)
@@ -141,7 +144,7 @@ def _opened(target: str) -> tuple[Any, str, str]:
             f"{target} is no directory that Arrow can read: {_first_line(error)}. Nothing was read.",
             target=target,
         ) from error
-    return system, path, path if isinstance(system, fs.LocalFileSystem) else target.rstrip("/")
+    return system, path, path if isinstance(system, fs.LocalFileSystem) else name
 
 
 def _first_line(error: Exception) -> str:

@@ -14,6 +14,9 @@ from pyarrow.parquet import ParquetFile
 
 from history_pipeline.archives.parquet_files import BATCH_ROWS, named
 
+_PLACE = "place in the row group"
+"""No column of a history has this name."""
+
 
 class Condition(NamedTuple):
     """A test of the values of one column against a value."""
@@ -42,16 +45,25 @@ class Search(NamedTuple):
     order: tuple[str, ...]
     schema: pa.Schema
 
-    def places(self, parquet: ParquetFile, group: int) -> Iterator[tuple[Any, ...]]:
-        """The rows of a row group that match: the values of `order`, and the place in it."""
+    def places(
+        self, parquet: ParquetFile, group: int, limit: int | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """The highest rows of a row group that match, in any order.
+
+        Of each the values of `order`, and the place in the group.
+        """
         names = list(dict.fromkeys([*self.order, *(one.column for one in self.conditions)]))
         rows = named(parquet.read_row_group(group, columns=names), names, self.schema)
         masks = [one.test(rows[one.column], one.value) for one in self.conditions]
         matching = compute.indices_nonzero(
             reduce(compute.and_kleene, masks, pa.repeat(pa.scalar(value=True), len(rows)))
         )
-        ordered = (rows[name].take(matching).to_pylist() for name in self.order)
-        yield from zip(*ordered, matching.to_pylist(), strict=True)
+        found = rows.select(self.order).take(matching).append_column(_PLACE, matching)
+        if limit and limit < len(found):
+            # By Arrow: a day has millions of rows, and as Python's values they take gigabytes.
+            keys = [(name, "descending") for name in found.column_names]
+            found = found.take(compute.select_k_unstable(found, k=limit, sort_keys=keys))
+        yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
 
     def rows(
         self, parquet: ParquetFile, names: Sequence[str], limit: int | None
@@ -60,7 +72,7 @@ class Search(NamedTuple):
         places = [
             (*order, group, place)
             for group in range(parquet.num_row_groups)
-            for *order, place in self.places(parquet, group)
+            for *order, place in self.places(parquet, group, limit)
         ]
         highest = sorted(places, reverse=True)[:limit]
         for group, chosen in groupby(sorted(highest, key=itemgetter(-2, -1)), key=itemgetter(-2)):

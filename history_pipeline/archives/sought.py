@@ -21,6 +21,7 @@ from queue_core.storage.arguments import integer, name
 from queue_core.storage.filter import LONGEST_ERROR_TEXT, Filter, checked_ids, state_values
 from queue_core.storage.search_keys import Keyless, Unset, sought_key
 from sql.search_keys import SEARCH_KEYS
+from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 
 _ID = "record_id"
 
@@ -46,8 +47,8 @@ class Sought:
         )
         conditions = [
             Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
-            *unless_none("queue_name", compute.equal, queue_name),
-            *unless_none("class_name", compute.equal, event_name),
+            *_of_name("queue_name", queue_name, "queue_name", QUEUE_NAME_LENGTH),
+            *_of_name("class_name", event_name, "event_name", CLASS_NAME_LENGTH),
             *unless_none(
                 _ID,
                 compute.is_in,
@@ -83,6 +84,11 @@ class Sought:
                 "or choose other days.",
                 path=where,
             )
+
+
+def _of_name(column: str, wanted: str | None, key: str, limit: int) -> Iterator[Condition]:
+    if wanted is not None:
+        yield Condition(column, compute.equal, name(wanted, key, limit=limit))
 
 
 def _of_key(column: str, wanted: SearchKey | Keyless | Unset) -> Iterator[Condition]:

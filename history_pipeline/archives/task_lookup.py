@@ -18,9 +18,11 @@ from history_pipeline.period import Period
 from history_pipeline.rows.arrow_schema import schema_of
 from history_pipeline.rows.kind import TASKS
 from history_pipeline.rows.parts import Part
+from queue_core.model.names import name_fault
 from queue_core.runtime.arguments import not_allowed
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.arguments import integer
+from sql.tables import TASK_ID_BYTES, TASK_QUEUE_LENGTH
 
 _TABLE = "work_task_history"
 _ORDER = ("finished_date", "record_id")
@@ -80,7 +82,7 @@ def find_archived_tasks(
         The tasks that match all that is given, the last that ended first.
 
     Raises:
-        ConfigurationError: `ids` are no texts.
+        ConfigurationError: `queue` or `ids` are no texts that a task can have.
         InvalidPostError: `limit` is no whole number.
         NaiveDateTimeError: A date has no time zone.
         ArchiveNotFoundError: No tasks were archived there.
@@ -97,7 +99,7 @@ def find_archived_tasks(
     )
     search = Search(
         [
-            *unless_none("queue", compute.equal, queue),
+            *unless_none("queue", compute.equal, None if queue is None else _queue(queue)),
             *unless_none("task_id", compute.is_in, None if ids is None else _ids(ids)),
             *unless_none("finished_date", compute.greater_equal, period.since),
             *unless_none("finished_date", compute.less, period.until),
@@ -148,8 +150,14 @@ def _day(task: ArchivedTask) -> str:
     return task.finished_date.astimezone(UTC).date().isoformat()
 
 
+def _queue(queue: str) -> str:
+    if fault := name_fault(queue, TASK_QUEUE_LENGTH):
+        raise not_allowed("queue", queue, fault)
+    return queue
+
+
 def _ids(ids: Iterable[str]) -> pa.Array:
     known = [ids] if isinstance(ids, str) else list(ids)
-    if isinstance(ids, str) or not all(isinstance(one, str) for one in known):
-        raise not_allowed("ids", ids, "a collection of texts")
+    if isinstance(ids, str) or any(name_fault(one, TASK_ID_BYTES) for one in known):
+        raise not_allowed("ids", ids, "a collection of ids that tasks can have")
     return pa.array(known, pa.string())

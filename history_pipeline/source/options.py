@@ -11,6 +11,7 @@ from history_pipeline.rows.kind import TASKS, kind_of
 from history_pipeline.scale import Scale
 from queue_core.model.names import name_fault
 from queue_core.model.states import State
+from queue_core.storage.arguments import is_integer
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,10 @@ def whole(options: Mapping[str, str], key: str, *, smallest: int | None = None) 
         value = int(text)
     except ValueError:
         value = None
-    if value is None or (smallest is not None and value < smallest):
+    if value is None or not is_integer(value) or (smallest is not None and value < smallest):
         least = "" if smallest is None else f" of {smallest} or more"
         raise SourceOptionError(
-            f"the option {key}={text!r} of the format stickybus is no whole number{least}. Nothing was read or written.",
+            f"the option {key}={text!r} of the format stickybus is no 64-bit integer{least}. Nothing was read or written.",
             key=key,
         )
     return value

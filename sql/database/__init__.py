@@ -186,7 +186,9 @@ class Database:
 
     def holder(self, name: str) -> str:
         """Who has the lock that `holding` did not get, as a message says it."""
-        found = self.fetch(lambda connection: self.dialect.lock_holder(connection, name))
+        found: str | None = None
+        with suppress(DBAPIError):  # a user may not be allowed to see the sessions of others
+            found = self.fetch(lambda connection: self.dialect.lock_holder(connection, name))
         return found or "another process"
 
     @contextmanager

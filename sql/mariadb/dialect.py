@@ -31,6 +31,7 @@ class MariaDB(MySQL):
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
+    _sessions = "information_schema.processlist"
 
     def recognise(self, engine: Engine) -> str:
         """A URL that names MariaDB means it. Any other server refuses the first connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -44,9 +45,7 @@ TRANSIENT = frozenset({1020, LOCK_WAIT_TIMEOUT, 1213})
 IN_TRANSACTION = 1
 """SERVER_STATUS_IN_TRANS, a bit of the status in each of the server's answers."""
 
-_USER_OF_SESSION = text(
-    "SELECT concat(user, '@', host) FROM information_schema.processlist WHERE id = :session"
-)
+_LOCK_NAME_LENGTH, _DIGEST_LENGTH = 64, 16
 _LONGEST_WAIT_SECONDS = 1_000_000.0
 _LONGEST_IDLE_SECONDS = 31_536_000
 """A year, the most that the servers take."""
@@ -70,6 +69,8 @@ class MySQL(Dialect):
     partitions = MySQLPartitions()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
+    _sessions = "performance_schema.processlist"
+    """The older table is an error while a session runs a statement with an emoji in it."""
 
     def largest_statement(self, connection: Connection) -> int:
         return largest_statement(connection)
@@ -223,7 +224,10 @@ class MySQL(Dialect):
         session = connection.execute(select(func.is_used_lock(_lock_name(connection, name))))
         if (number := session.scalar()) is None:
             return None
-        user: str | None = connection.execute(_USER_OF_SESSION, {"session": number}).scalar()
+        user: str | None = connection.execute(
+            text(f"SELECT concat(user, '@', host) FROM {self._sessions} WHERE id = :session"),
+            {"session": number},
+        ).scalar()
         return f"session {number}" + (f" of {user}" if user else "")
 
     def _keep_idle(self, connection: Connection, *, keep: bool) -> None:
@@ -233,5 +237,9 @@ class MySQL(Dialect):
 
 
 def _lock_name(connection: Connection, name: str) -> str:
-    """These locks are the whole server's."""
-    return f"{connection.engine.url.database}:{name}"[:64]
+    """These locks are the whole server's. One whose name is too long for it ends with a digest."""
+    full = f"{connection.engine.url.database}:{name}"
+    if len(full) <= _LOCK_NAME_LENGTH:
+        return full
+    digest = hashlib.sha256(full.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return full[: _LOCK_NAME_LENGTH - _DIGEST_LENGTH] + digest

@@ -138,11 +138,16 @@ def facts(found: Task | Doc | FinishedTask) -> dict[str, Any]:
 def row(found: Task | Doc | FinishedTask) -> dict[str, Any]:
     """A task or a doc for a table."""
     held = facts(found)
-    value = next((held[name] for name in ("value", "content") if name in held), None)
-    size = next((len(held[name]) for name in held if name.endswith("_bytes")), None)
-    text = msgspec.json.encode(value).decode() if size is None else f"{size:,} bytes"
+    texts = [
+        *(
+            msgspec.json.encode(held[name]).decode()
+            for name in ("value", "content")
+            if name in held
+        ),
+        *(f"{len(held[name]):,} bytes" for name in held if name.endswith("_bytes")),
+    ]
     return held | {
-        "value": text,
+        "value": next(iter(texts), None),
         "err": held.get("err") or None,
         "claimant": held.get("claimant") or None,
     }

@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 import stickybus
 from history_pipeline import archive_history, find_archived, read_archive
+from history_pipeline.archives.search import Search
 from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError, ArchiveTargetError
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry
@@ -99,6 +102,20 @@ def test_lookups_in_archives_of_any_version_are_what_spark_reads(
     assert len(found) == 37
 
 
+@pytest.mark.parametrize("limit", [0, 1, 3, 7, 100, None])
+def test_the_highest_rows_are_those_of_all_row_groups_and_the_last_of_equal_ones(
+    tmp_path: Path, limit: int | None
+) -> None:
+    dates, ids = [5, 1, 5, 3, 5, 2, 5, 4, 5, 1], [9, 7, 2, 4, 9, 6, 2, 8, 9, 7]
+    table = pa.table({"date": dates, "id": ids, "place": range(len(ids))})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=9)
+    expected = sorted(zip(dates, ids, range(len(ids)), strict=True), reverse=True)[:limit]
+
+    with pq.ParquetFile(tmp_path / "rows.parquet") as parquet:
+        found = Search([], ("date", "id"), table.schema).rows(parquet, table.column_names, limit)
+        assert sorted(found, reverse=True) == expected
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of an archive, whose directory's name needs care."""
@@ -132,6 +149,9 @@ def test_what_can_not_be_looked_up_is_an_error(tmp_path: Path) -> None:
         find_archived("nowhere://bucket", table="bus_events")
     with pytest.raises(InvalidPostError, match="search_key1"):
         find_archived(str(tmp_path), table="bus_events", search_key1=2**70)
+    for names in ({"queue_name": "\udcff"}, {"event_name": "\udcff"}, {"event_name": 5}):
+        with pytest.raises(InvalidPostError, match="_name="):
+            find_archived(str(FROZEN / "format-2"), **names)
 
 
 COMMAND = """import sys

@@ -73,6 +73,13 @@ def test_entries_are_found_as_in_a_directory(bucket: Any) -> None:
     assert find_archived(TARGET) == find_archived(str(FROZEN)) != []
 
 
+def test_slashes_at_the_end_of_a_target_say_nothing(bucket: Any) -> None:
+    del bucket
+    assert find_archived(f"{TARGET}/") == find_archived(TARGET)
+    # The log of the database has this name from Spark.
+    assert verify_archive(f"{TARGET}//").target == f"{TARGET}/bus_events"
+
+
 def test_an_archive_is_verified_by_the_sums_of_its_files(
     bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,6 +197,7 @@ def test_an_id_that_stands_twice_in_history_is_read_twice(
         ("ids_per_partition", "0"),
         ("max_partitions", "0"),
         ("last_id", "1.5"),
+        ("last_id", "9223372036854775808"),
         ("since", "2026-03-01"),
         ("states", "FAILED,LOST"),
         ("url", ""),

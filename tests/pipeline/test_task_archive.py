@@ -523,6 +523,8 @@ def test_finished_tasks_of_an_archive_are_listed_without_a_database(
     assert (seven["queue"], seven["value_bytes"]) == ("push", "AP8sCg==")
     [first] = json.loads(run("--before", midnight, "--json"))
     assert (first["id"], "value" in first) == ("task-1", False)
+    assert "null" not in run("--before", midnight)
+    assert "null" in run("-t", "task-8")
     assert "mail/err" in run("-q", "mail/err", "-V")
     assert len(json.loads(run("-n", "0", "--json"))) == SAMPLE
 
@@ -532,6 +534,9 @@ def test_finished_tasks_of_an_archive_are_listed_without_a_database(
     [
         ({"ids": "task-1"}, ConfigurationError),
         ({"ids": [1]}, ConfigurationError),
+        ({"ids": ["\udcff"]}, ConfigurationError),
+        ({"queue": 5}, ConfigurationError),
+        ({"queue": "\udcff"}, ConfigurationError),
         ({"limit": "1"}, InvalidPostError),
         ({"since": datetime(2026, 3, 1)}, NaiveDateTimeError),  # noqa: DTZ001 -- it is refused
         ({}, ArchiveNotFoundError),
