@@ -161,9 +161,17 @@ class Transactions:
         try:
             return work()
         except DBAPIError as error:
-            if error.connection_invalidated or "connect" in str(error.orig).lower():
+            if error.connection_invalidated or _tells_of_no_connection(error):
                 raise unreachable(self.database.url, error, written) from error
             raise
+
+
+def _tells_of_no_connection(error: DBAPIError) -> bool:
+    """Whether no connection was had.
+
+    What a statement raises may say "connect" as well: a trigger does, or the name of a constraint.
+    """
+    return error.statement is None and "connect" in str(error.orig).lower()
 
 
 def clock_of(database: Database) -> Clock:

@@ -49,9 +49,6 @@ class Companions(PairStatements):
             .limit(1)
             .scalar_subquery()
         )
-        has_turn = exists().where(
-            *(marked.c[name] == entries.c[name] for name in _KEY), marked.c.unstarted == true()
-        )
         # Not a join, for which PostgreSQL may walk the whole primary key.
         live = select(head.c.record_id).where(head.c.record_id == heads.c.record_id)
         mine = (
@@ -61,13 +58,12 @@ class Companions(PairStatements):
         joined = some.join(entries, and_(*mine)).outerjoin(
             heads, and_(*(heads.c[name] == entries.c[name] for name in _KEY))
         )
-        key = entries.c.queue_name, entries.c.order_key, heads.c.record_id.label("head_id")
-        found = (
+        key = (*(entries.c[name] for name in _KEY), heads.c.record_id.label("head_id"))
+        stuck = (
             select(*key, func.min(entries.c.record_id).label("waiter_id"))
             .select_from(joined)
             .where(
                 some.c.processing_state == WAITING,
-                ~has_turn,
                 or_(
                     and_(heads.c.record_id.is_(None), first_lane != lane),
                     and_(
@@ -77,9 +73,15 @@ class Companions(PairStatements):
                     ),
                 ),
             )
-            .group_by(entries.c.queue_name, entries.c.order_key, heads.c.record_id)
+            .group_by(*(entries.c[name] for name in _KEY), heads.c.record_id)
+            .subquery("stuck")
         )
-        return list(connection.execute(found))
+        # Once for each key, of which all entries may be read: it may have a million.
+        has_turn = exists().where(
+            *(marked.c[name] == stuck.c[name] for name in _KEY), marked.c.unstarted == true()
+        )
+        columns = (stuck.c[name] for name in ("queue_name", "order_key", "waiter_id", "head_id"))
+        return list(connection.execute(select(*columns).where(~has_turn)))
 
     def keyless(self, connection: Connection, *, lane: str, end: str, limit: int) -> list[Row[Any]]:
         """(queue_name, record_id) of the first entry of each limit key that has no row.

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from queue_core.errors import PayloadError, PayloadNotDecodableError
 from queue_core.model.recurrence import Recurrence
@@ -45,6 +45,10 @@ LOCK_SECONDS = 1.0
 """How long a claim waits for what others have locked, once a schedule of the queue has failed."""
 MOST_FAILURES = 3
 """Schedules that may fail in one claim; other claims meet the others."""
+
+
+class _LockRefused(Exception):
+    """Somebody holds a lock that a schedule needs. A transaction is not run again for it."""
 
 
 class Firings:
@@ -106,23 +110,33 @@ class Firings:
 
     def _fire(
         self, queue: str, names: Sequence[str], lock_seconds: float | None = None
-    ) -> Exception | None:
+    ) -> BaseException | None:
         """Insert the tasks of schedules that are due, in one transaction; returns its error.
 
         With `lock_seconds` it waits no longer for a lock.
         """
-        unreadable = list[str]()
+        database, unreadable = self._transactions.database, list[str]()
 
         def work(connection: Connection) -> Modification:
             unreadable.clear()
             if lock_seconds is None:
                 return self._fired(connection, queue, names, unreadable)
-            with self._transactions.database.dialect.lock_waits(connection, lock_seconds):
-                return self._fired(connection, queue, names, unreadable)
+            try:
+                with database.dialect.lock_waits(connection, lock_seconds):
+                    return self._fired(connection, queue, names, unreadable)
+            except DBAPIError as error:
+                if database.dialect.is_lock_refusal(error):
+                    raise _LockRefused from error
+                raise
 
         try:
             self._inserted(self._transactions.write(None, queue, work))
+        except _LockRefused as refusal:
+            return refusal.__cause__
         except (SQLAlchemyError, PayloadError) as error:
+            # A whole database that is locked says nothing of a schedule; nor can anybody claim.
+            if database.dialect.capabilities.one_writer and database.is_transient(error):
+                raise
             return error
         self._holds.release(queue, set(names).difference(unreadable))
         for name in unreadable:
@@ -154,7 +168,7 @@ class Firings:
         log.error(event, queue_name=queue, schedule=name, **facts, pause_seconds=seconds)
 
 
-def _told(error: Exception) -> dict[str, object]:
+def _told(error: BaseException) -> dict[str, object]:
     """What is logged of an error: not its text, in which databases show whole rows."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)

@@ -11,11 +11,13 @@ from bus.persistent import PersistentBus
 from queue_core.links.ordering import Ordering
 from queue_core.model.lanes import ANY_NODE, WAITING_LANE
 from sql.statements.ordered import OrderKey
-from tests.contract.harness import database_of, engine_of
+from stickybus import Posting
+from tests.contract.harness import Order, database_of, engine_of
 from tests.contract.plans.cost import cost_of
 
 SMALL, LARGE = 1_000, 40_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+INNODB = ("mysql", "mariadb")
 KEY = OrderKey("bus_events", "bus", "mine")
 AGAIN = 11
 """Runs on empty tables, until a driver has prepared a statement, and a server kept its plan."""
@@ -75,3 +77,28 @@ def test_they_read_no_more_among_forty_thousand_than_among_a_thousand(bus: Persi
             costs += cost
     small, large = costs
     assert large <= 2 * small + 100
+
+
+@pytest.mark.timeout(120)
+def test_the_doctor_reads_a_key_once_however_many_of_it_it_looks_at(bus: PersistentBus) -> None:
+    store, costs = engine_of(bus).store, list[int]()
+    looked_at = 200
+    before = bus.post(Order(0), delay=3600)
+    bus.post_many(
+        [Posting(event=Order(1), order_key="mine", after=[before]) for _ in range(looked_at)]
+    )
+    with database_of(bus).engine.connect() as connection:
+        for size in (SMALL, LARGE // 4):
+            others = [(KEY, -number, WAITING_LANE) for number in range(size)]
+            store.ordering.enter(connection, others)
+            connection.commit()
+            for table in ("bus_events", "queue_ordered", "queue_order_heads"):
+                word = "ANALYZE TABLE" if connection.dialect.name in INNODB else "ANALYZE"
+                connection.exec_driver_sql(f"{word} {table}").close()
+            connection.commit()
+            with cost_of(connection) as cost:
+                store.statements.headless(connection, lane=WAITING_LANE, limit=looked_at)
+            connection.commit()
+            costs += cost
+    small, large = costs
+    assert large <= 2 * small + size

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 
 from queue_core.runtime.manual_clock import ManualClock
 from sql import limits
 from tests import requirements as needs
-from tests.contract.harness import BOUND_SECONDS
+from tests.contract.harness import BOUND_SECONDS, statements_of
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.finished import finish
@@ -24,14 +25,14 @@ TRIGGERS = {
     "sqlite": (
         [
             """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks
-            WHEN NEW.value_json = '"refused"' BEGIN SELECT RAISE(ABORT, 'refused'); END"""
+            WHEN NEW.value_json = '"refused"' BEGIN SELECT RAISE(ABORT, 'refused connection'); END"""
         ],
         ["DROP TRIGGER refusing"],
     ),
     "postgresql": (
         [
             """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-            'BEGIN RAISE EXCEPTION ''refused''; END'""",
+            'BEGIN RAISE EXCEPTION ''refused connection''; END'""",
             """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks FOR EACH ROW
             WHEN (NEW.value_json = '"refused"') EXECUTE FUNCTION refuse()""",
         ],
@@ -41,12 +42,15 @@ TRIGGERS = {
         [
             """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks FOR EACH ROW
             IF NEW.value_json = '"refused"' THEN
-            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"""
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused connection'; END IF"""
         ],
         ["DROP TRIGGER refusing"],
     ),
 }
-"""What lets a database refuse tasks with the value "refused", and allow them again."""
+"""What lets a database refuse tasks with the value "refused", and allow them again.
+
+What it says sounds like a database that can't be reached, and isn't.
+"""
 
 
 @contextmanager
@@ -136,7 +140,33 @@ def test_a_schedule_that_somebody_has_locked_keeps_nobody_from_claims(
     with engine.connect() as connection:
         assert backend_of(work).statements.schedules.find(connection, "a", "1") is not None
         assert finish(work) == ["work", "2"]
+        assert sum("schedule_failed" in record.message for record in caplog.records) == 1
+        clock.advance(seconds=1)
+        with statements_of(backend_of(work).database) as statements:
+            assert finish(work) == []
+        # Each try waits.
+        assert sum(text.endswith("FOR UPDATE") for text in statements.texts) == 1
         connection.rollback()
-    assert sum("schedule_failed" in record.message for record in caplog.records) == 1
-    clock.advance(seconds=1)
+    clock.advance(seconds=2)
     assert finish(work) == ["1"]
+
+
+@pytest.mark.database_only
+@needs.sqlite
+def test_a_file_that_is_locked_as_a_whole_is_no_failure_of_its_schedules(
+    make_work: MakeWork,
+    clock: ManualClock,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(limits.Limits, "statement", 1.0)
+    work = make_work(clock=clock)
+    work.recur("a", "beat", "beat", every=60)
+    clock.advance(seconds=60)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(OperationalError):
+            work.claim_many("a", "b", limit=1, timeout_seconds=0)
+    assert "schedule_failed" not in caplog.text
+    assert finish(work) == ["beat"]
