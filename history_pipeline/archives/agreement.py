@@ -30,8 +30,8 @@ from sql.database import Database
 from sql.families import ARCHIVES
 from sql.statements.archives import PUBLISHED, Archives
 
-_LOOKS, _PAUSE_SECONDS = 20, 0.1
-"""How often a reader looks again for the file of a manifest, and how long it waits before."""
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
+"""How long a reader looks again for the file of a manifest, and how long it waits before."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def settled_agreement(archive: ArchiveLog[ReadableStorage], database: Database) 
     for it.
     """
     found = agreement(archive, database)
-    for _ in range(_LOOKS):
-        if not found.lost:
-            break
+    # By time: in object storage one look at all manifests may take seconds.
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while found.lost and time.monotonic() < until:
         time.sleep(_PAUSE_SECONDS)
         found = agreement(archive, database)
     return found

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,13 +35,14 @@ from history_pipeline import (
 from history_pipeline.archives import agreement as agreements
 from history_pipeline.archives.agreement import Agreement, agreement
 from history_pipeline.archives.archive import Archive
-from history_pipeline.archives.manifest import Kind
+from history_pipeline.archives.manifest import Kind, manifest_path
 from history_pipeline.errors import ArchiveConflictError
 from history_pipeline.upkeep.files_lock import files_lock
 from queue_core.errors import LifecycleError
 from sql.database import Database
 from stickybus import PersistentBus
 from tests import requirements as needs
+from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended, sample_history, write_rows
 
 SAMPLE = len(sample_history())
@@ -216,3 +218,27 @@ def test_a_reader_between_the_row_and_the_file_of_a_manifest_waits_for_the_file(
     monkeypatch.setattr(agreements, "agreement", then_it_is_written)
 
     assert verify_archive(target, database=history_url).lost == []
+
+
+@needs.any_database
+def test_a_reader_of_a_slow_storage_looks_few_times_for_a_manifest_that_is_lost(
+    database_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(database_url, target, [[ended(1)], [ended(2)]])
+    (Path(target) / "bus_events" / manifest_path(2)).unlink()
+    passed, looks = 0.0, 0
+
+    def slow_look(*arguments: Any) -> Agreement:
+        nonlocal passed, looks
+        passed, looks = passed + 1.5, looks + 1
+        return agreement(*arguments)
+
+    def sleep(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(agreements, "agreement", slow_look)
+    monkeypatch.setattr(agreements, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
+
+    assert verify_archive(target, database=database_url).lost == [manifest_path(2)]
+    assert looks == 3
