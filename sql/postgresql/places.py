@@ -47,6 +47,8 @@ class PostgreSQLPlaces(Statements):
 
     def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
         """See `Places.open_claim`."""
+        if not connection.in_transaction():  # by SQLAlchemy's count: to the server it sends nothing
+            connection.begin()
         if use_of(connection) is not Use.AUTOCOMMIT:
             return self.claim(connection, claim)
         prepared = self._prepared(connection, self._claim)
