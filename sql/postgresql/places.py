@@ -43,6 +43,8 @@ class PostgreSQLPlaces(Statements):
 
     def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]] | None:
         """See `Places.open_claim`."""
+        if not connection.in_transaction():  # by SQLAlchemy's count: to the server it sends nothing
+            connection.begin()
         if use_of(connection) is not Use.AUTOCOMMIT:
             return None
         prepared = self._prepared(connection, self._claim)

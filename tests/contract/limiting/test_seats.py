@@ -58,13 +58,16 @@ def claim(peer: Peer) -> Claimed:
 
 @needs.postgresql
 @pytest.mark.parametrize("limit", [{"concurrency": 4}, {"per_node": 4}])
+@pytest.mark.parametrize("connection", ["that was kept", "of the pool"])
 def test_a_claim_waits_for_three_answers(
-    waits: list[object], cluster: Cluster, limit: dict[str, int]
+    waits: list[object], cluster: Cluster, limit: dict[str, int], connection: str
 ) -> None:
     peer = with_two(cluster, limit)
     claim(peer)
     for number in range(2, 4):
         peer.bus.post(Order(number))
+    if connection == "of the pool":
+        peer.store.database.kept.close()
 
     waits.clear()
     claimed = claim(peer)
