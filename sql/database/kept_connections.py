@@ -126,9 +126,10 @@ class KeptConnections:
         try:
             if (transaction := connection.get_transaction()) is not None:
                 transaction.rollback()
-            return not connection.invalidated and self._dialect.is_idle(
-                connection.connection.driver_connection
-            )
+            driver: Any = connection.connection.driver_connection
+            if not self._dialect.is_idle(driver):  # begun where SQLAlchemy knows of none
+                driver.rollback()
+            return not connection.invalidated and self._dialect.is_idle(driver)
         except Exception:  # noqa: BLE001 -- whatever a driver says of a connection that is closed
             return False
 

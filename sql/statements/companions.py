@@ -59,7 +59,7 @@ class Companions(PairStatements):
             heads, and_(*(heads.c[name] == entries.c[name] for name in _KEY))
         )
         key = (*(entries.c[name] for name in _KEY), heads.c.record_id.label("head_id"))
-        stuck = (
+        headless = (
             select(*key, func.min(entries.c.record_id).label("waiter_id"))
             .select_from(joined)
             .where(
@@ -74,13 +74,13 @@ class Companions(PairStatements):
                 ),
             )
             .group_by(*(entries.c[name] for name in _KEY), heads.c.record_id)
-            .subquery("stuck")
+            .subquery("headless")
         )
         # Once for each key, of which all entries may be read: it may have a million.
         has_turn = exists().where(
-            *(marked.c[name] == stuck.c[name] for name in _KEY), marked.c.unstarted == true()
+            *(marked.c[name] == headless.c[name] for name in _KEY), marked.c.unstarted == true()
         )
-        columns = (stuck.c[name] for name in ("queue_name", "order_key", "waiter_id", "head_id"))
+        columns = (headless.c[name] for name in ("queue_name", "order_key", "waiter_id", "head_id"))
         return list(connection.execute(select(*columns).where(~has_turn)))
 
     def keyless(self, connection: Connection, *, lane: str, end: str, limit: int) -> list[Row[Any]]:
