@@ -216,7 +216,7 @@ class Database:
     def write_autocommit(
         self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]
     ) -> R:
-        """As `write`, for work that is one statement, which commits by itself: one round trip.
+        """As `write`, for work that commits by itself, as one statement does: one round trip.
 
         `then` makes the answer of its result, on the same connection, while others may write.
         """

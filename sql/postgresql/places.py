@@ -32,9 +32,9 @@ AND (concurrency IS NULL OR %(wanted)s <= least(
     concurrency - taken, greatest(%(threads)s, concurrency / %(nodes)s) - mine
 ))
 AND (per_node IS NULL OR %(wanted)s <= per_node - mine)"""
-"""Each statement has a snapshot of its own.
+"""The second statement takes a new snapshot.
 
-The second sees what was committed before the first had the lock.
+It sees what others committed before the first one had the lock.
 """
 
 

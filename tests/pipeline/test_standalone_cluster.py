@@ -1,4 +1,4 @@
-"""A job on a standalone cluster: a master and two workers, each a process of its own."""
+"""A job runs on a standalone cluster of one master and two workers, in three processes."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import text
 
-from stickybus import ImmediateRetries
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order, Recorder
+from tests.contract.harness import Order
+from tests.contract.waits.looks import failing as failing_node
 
 FINISHED, SUCCEEDED, FAILED = 901, 902, 903
 """The numbers of the orders that callbacks are."""
@@ -40,15 +40,7 @@ def counts(peer: Peer, group: int) -> tuple[int, int, int, int]:
 
 def failing(cluster: Cluster, *numbers: int, name: str = "a") -> Peer:
     """A node whose handler fails for some orders, for good."""
-    peer = cluster.join(name, retry=ImmediateRetries(0))
-    recorder = Recorder()
-
-    def handle(order: Order, context: Any) -> None:
-        recorder(order, context)
-        if order.number in numbers:
-            raise RuntimeError
-
-    peer.handler = handle  # type: ignore[assignment]
+    peer, _ = failing_node(cluster, *numbers, name=name)
     return peer
 
 

@@ -9,7 +9,7 @@ from queue_core.model.lanes import PARKED, SUSPECT, keyed_lane
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
 NODE = "node"
-"""Who claims: into a lane of its own, so that the others keep what waits in front."""
+"""The node that claims. It has its own lane, so it takes nothing from the others."""
 ANN = keyed_lane("bus", "ann")
 OWN, DEAD = "own", "dead"
 """Lanes of a node with much to do, and of one that died and left little that ran."""
