@@ -87,9 +87,9 @@ def test_a_task_that_the_database_refuses_keeps_nobody_from_claims(
         assert (told.last_due, told.next_due) == (None, clock.now())
     clock.advance(seconds=LONGEST_HOLD_SECONDS)
     assert sorted(finish(work)) == ["beat", "beat", "refused"]
-    failed = [record for record in caplog.records if "schedule_failed" in record.message]
+    failed = [record for record in caplog.records if "schedule_failed" in record.getMessage()]
     assert len(failed) == 1
-    assert "queue_name=a schedule=2" in failed[0].message.replace("'", "")
+    assert "queue_name=a schedule=2" in failed[0].getMessage().replace("'", "")
     assert "refused" not in caplog.text
 
 
@@ -103,7 +103,7 @@ def test_a_schedule_that_was_refused_is_tried_again_ever_more_rarely(
         for _ in range(600):
             clock.advance(seconds=1)
             assert work.try_claim("a") is None
-    tries = sum("schedule_failed" in record.message for record in caplog.records)
+    tries = sum("schedule_failed" in record.getMessage() for record in caplog.records)
     assert 600 / LONGEST_HOLD_SECONDS < tries < 3 * 600 / LONGEST_HOLD_SECONDS
     work.recur("a", "beat", "good", every=3600)
     assert finish(work) == ["good"]
@@ -140,7 +140,7 @@ def test_a_schedule_that_somebody_has_locked_keeps_nobody_from_claims(
     with engine.connect() as connection:
         assert backend_of(work).statements.schedules.find(connection, "a", "1") is not None
         assert finish(work) == ["work", "2"]
-        assert sum("schedule_failed" in record.message for record in caplog.records) == 1
+        assert sum("schedule_failed" in record.getMessage() for record in caplog.records) == 1
         clock.advance(seconds=1)
         with statements_of(backend_of(work).database) as statements:
             assert finish(work) == []
