@@ -97,19 +97,24 @@ class WaitingRoom:
             return self._take_due(waiter, now) or look
 
     def _take_due(self, waiter: Waiter, now: datetime) -> bool:
-        due = [
-            queue for queue in waiter.queues if queue in self._looks and self._looks[queue] <= now
-        ]
+        due = [queue for queue in waiter.queues if self._is_due(queue, now)]
         for queue in due:
             self._looks.pop(queue)
         return bool(due)
+
+    def _is_due(self, queue: str, now: datetime) -> bool:
+        date = self._looks.get(queue)
+        # A date further ahead is from before the clock was set back.
+        return date is not None and not now < date <= now + self._poll
 
     def seconds_to_look(self, waiter: Waiter) -> float:
         """The longest that this one has to wait, if nobody wakes it."""
         with self._lock:
             now = self._clock.now()
+            if any(self._is_due(queue, now) for queue in waiter.queues):
+                return 0.0
             dates = [self._looks.get(queue, now + self._poll) for queue in waiter.queues]
-            return max(0.0, (min(dates) - now).total_seconds())
+            return (min(dates) - now).total_seconds()
 
     def expect(self, arrivals: dict[str, datetime], queues: Iterable[str]) -> None:
         """After a look that found nothing: the queues' next arrivals, where there are any."""
@@ -118,7 +123,10 @@ class WaitingRoom:
             self._expect({queue: min(arrivals.get(queue, latest), latest) for queue in queues})
 
     def _expect(self, dates: dict[str, datetime]) -> list[str]:
-        """Note when to look; returns the queues of which somebody has to be told."""
+        """Note when to look; returns the queues of which somebody has to be told.
+
+        No date is more than a poll ahead.
+        """
         sooner = [
             queue
             for queue, date in dates.items()
@@ -133,11 +141,12 @@ class WaitingRoom:
     def arrive(self, arrivals: Iterable[tuple[str, datetime]]) -> None:
         """Tasks were committed here: wake one for each that is ready, and note when others are."""
         now, later = self._clock.now(), dict[str, datetime]()
+        latest = now + self._poll
         for queue, date in arrivals:
             if date <= now:
                 self.tell([queue])
             else:
-                later[queue] = min(date, later.get(queue, date))
+                later[queue] = min(date, later.get(queue, latest))
         if later:
             with self._lock:
                 waiters = self._first_of(self._expect(later))

@@ -11,12 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import Engine
 
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.errors import LifecycleError
+from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
@@ -170,6 +172,28 @@ def test_a_claim_that_leaves_hands_on_what_it_was_told(work: WorkQueue) -> None:
     assert told == ["first", "second"]
     assert room.begin_look(second)
     room.leave(second)
+
+
+@pytest.mark.database_only
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+def test_a_claim_that_waits_looks_again_when_the_clock_was_set(
+    make_work: MakeWork, seconds: float
+) -> None:
+    clock = SystemClock()
+    room = backend_of(make_work(clock=clock, poll_seconds=HOUR / 2)).room
+    waiter = Waiter(("a", "b"), lambda: None)
+    room.enter(waiter)
+    assert room.begin_look(waiter)
+    room.expect({}, ["a", "b"])
+    room.arrive([("b", clock.now() + timedelta(seconds=2 * HOUR))])
+    assert room.seconds_to_look(waiter) > 0
+    assert not room.begin_look(waiter)
+
+    clock.adjust(seconds)
+
+    assert room.seconds_to_look(waiter) == 0
+    assert room.begin_look(waiter)
+    room.leave(waiter)
 
 
 def test_a_close_ends_claims_that_wait(make_work: MakeWork, start: Start) -> None:
