@@ -28,12 +28,20 @@ class Rate(msgspec.Struct, frozen=True):
 
     def free(self, arrival: datetime, now: datetime) -> int:
         """How many may start now."""
-        return max(0, (self.burst * self.interval - (max(arrival, now) - now)) // self.interval)
+        ahead = self._arrival(arrival, now) - now
+        return max(0, (self.burst * self.interval - ahead) // self.interval)
 
     def next(self, arrival: datetime, now: datetime) -> datetime:
         """When one may start, at the earliest."""
-        return max(arrival, now) - (self.burst - 1) * self.interval
+        return self._arrival(arrival, now) - (self.burst - 1) * self.interval
 
     def after(self, arrival: datetime, now: datetime, starts: int) -> datetime:
         """The theoretical arrival time after this number of `starts`."""
-        return max(arrival, now) + starts * self.interval
+        return self._arrival(arrival, now) + starts * self.interval
+
+    def _arrival(self, arrival: datetime, now: datetime) -> datetime:
+        # Further ahead than starts at this rate can bring it, it is from before the clock was set
+        # back, or of a lower rate: one may start. The interval more is for clocks that jitter.
+        if arrival - now > (self.burst + 1) * self.interval:
+            return now + (self.burst - 1) * self.interval
+        return max(arrival, now)

@@ -54,6 +54,20 @@ def test_a_changed_rate_holds_at_once(cluster: Cluster) -> None:
     assert sorted(peer.handler.numbers()) == list(range(5))
 
 
+def test_a_higher_rate_holds_at_once(cluster: Cluster) -> None:
+    peer = cluster.join("a", handler_threads=10)
+    peer.bus.limit(rate_per_key=1, per=timedelta(days=1))
+    post(peer, *range(5))
+    peer.run()
+    assert peer.handler.numbers() == [0]
+
+    peer.bus.limit(rate_per_key=1, per=timedelta(seconds=10))
+    for started in range(2, 5):
+        peer.run()
+        assert len(peer.handler.numbers()) == started
+        hear(cluster, peer, seconds=10)
+
+
 def test_a_rate_that_changes_while_the_keys_are_looked_at_holds_at_once(cluster: Cluster) -> None:
     peer = cluster.join("a", handler_threads=10)
     peer.bus.limit(rate_per_key=1, per=timedelta(days=1))

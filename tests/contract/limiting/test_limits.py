@@ -263,6 +263,23 @@ def test_no_more_than_the_rate_starts(cluster: Cluster) -> None:
         assert len(numbers_run(one, other)) == min(10, 2 + 6 * minute)
 
 
+def test_a_higher_rate_holds_at_once(cluster: Cluster) -> None:
+    one = cluster.join("a", handler_threads=8)
+    one.bus.limit(rate=2, per=timedelta(days=1), burst=2)
+    hear(cluster, one)
+    for number in range(10):
+        one.bus.post(Order(number))
+    one.run()
+    assert len(numbers_run(one)) == 2
+
+    one.bus.limit(rate=6, per=timedelta(minutes=1))
+    hear(cluster, one)
+    for started in range(3, 6):
+        one.run()
+        assert len(numbers_run(one)) == started
+        cluster.live(10, one)
+
+
 def test_at_a_rate_the_next_entry_starts_at_its_date(make_bus: MakeBus) -> None:
     handler = Recorder()
     bus = make_bus(poll_interval_seconds=600)

@@ -14,9 +14,10 @@ import pytest
 from sqlalchemy import Engine
 
 from queue_core.errors import InvalidRequestError
+from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
-from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.harness import BOUND_SECONDS, Machine, eventually
 from tests.contract.work_queue.backends import waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
@@ -25,7 +26,7 @@ from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
 HOUR = 3600.0
-SECOND = timedelta(seconds=1)
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 
 
 def fill(work: WorkQueue, count: int, queue: str = "a") -> None:
@@ -198,6 +199,35 @@ def test_a_claim_counts_for_the_rate_whatever_becomes_of_it(
     assert work.try_claim("a") is None
     clock.advance(seconds=1)
     claimed(work)
+
+
+@pytest.mark.parametrize("former", [{"rate": 1, "per": DAY}, {"rate": 9, "per": DAY, "burst": 9}])
+def test_a_higher_rate_holds_for_the_next_claim(
+    work: WorkQueue, clock: ManualClock, former: dict[str, Any]
+) -> None:
+    fill(work, 30)
+    work.limit("a", **former)
+    assert len(work.claim_many("a", limit=9, timeout_seconds=0)) == former["rate"]
+    work.limit("a", rate=2, per=SECOND, burst=3)
+    claimed(work)
+    assert work.try_claim("a") is None
+    clock.advance(seconds=0.5)
+    claimed(work)
+    assert work.try_claim("a") is None
+
+
+@pytest.mark.database_only
+@needs.machine_clock
+def test_a_rate_goes_on_when_the_clock_was_set_back(make_work: MakeWork, machine: Machine) -> None:
+    work = make_work()
+    fill(work, 3)
+    work.limit("a", rate=2, per=timedelta(minutes=1))
+    claimed(work)
+    machine.set_clock(-HOUR)
+    work = make_work(clock=SystemClock())
+    fill(work, 3)
+    claimed(work)
+    assert work.try_claim("a") is None
 
 
 @pytest.mark.database_only
