@@ -3,13 +3,18 @@
 All nodes that serve the queue watch its schedules; the one that moves `last_due` on also inserts
 the notification, in the same transaction. A key on the notification would not do, since it leaves
 the table when it is handled.
+
+A schedule whose notification can't be inserted, or that somebody has locked, stays where it is, and
+is tried again later. Meanwhile the others fire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.engine import QueueEngine
 from queue_core.model.posting import Posting
@@ -17,10 +22,15 @@ from queue_core.model.recurrence import Recurrence
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
+from queue_core.storage.brief_waits import LockRefusedError
+from queue_core.storage.holds import Holds
 from queue_core.storage.schedules import ScheduleStore, StoredSchedule
 from queue_core.storage.search_keys import columns_of
 
 log = get_logger(__name__)
+
+LOCK_SECONDS = 1.0
+"""How long a turn waits for what others have locked, once a schedule has failed."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class RecurringSchedules:
         self.stored = ScheduleStore(engine.store)
         self._queue_names = queue_names
         self._unreadable = set[StoredSchedule]()
+        self._holds = Holds(engine.store.clock)
         self._loop = Loop(f"{engine.config.table}-schedules", self.turn, engine.store.clock)
 
     def start(self) -> None:
@@ -99,6 +110,7 @@ class RecurringSchedules:
             going_on=recurrence.going_on_from,
             given=given,
         )
+        self._holds.release(queue_name, [name])
         if given is None:
             self.wake()
         return _schedule(stored, recurrence)
@@ -123,20 +135,57 @@ class RecurringSchedules:
             return longest
         now = self._store.clock.now()
         coming = list[datetime]()
-        for stored in self.stored.of(names):
+        failed = {(name, key) for name in names for key in self._holds.of(name)}
+        # Those that have failed may wait for a lock: the others fire first.
+        for stored in sorted(self.stored.of(names), key=lambda one: _key(one) in failed):
             if stored.next_due is None:
                 continue
             if stored.next_due > now:
                 coming.append(stored.next_due)
-            elif self.fire(stored, now):
+            elif (left := self._holds.of(stored.queue_name).get(stored.name, 0.0)) > 0:
+                coming.append(now + timedelta(seconds=left))
+            elif (error := self._try(stored, now, brief=bool(failed))) is not None:
+                failed.add(_key(stored))
+                coming.append(now + timedelta(seconds=self._hold(stored, error)))
+            elif stored not in self._unreadable:
                 longest = 0.0  # look at once when it is due next
         left = (min(coming) - self._store.clock.now()).total_seconds() if coming else longest
         return max(0.0, min(longest, left))
 
-    def fire(self, stored: StoredSchedule, now: datetime) -> bool:
+    def _try(self, stored: StoredSchedule, now: datetime, *, brief: bool) -> BaseException | None:
+        """Fire a due schedule; returns its error."""
+        database = self._store.database
+        try:
+            self.fire(stored, now, lock_seconds=LOCK_SECONDS if brief else None)
+        except LockRefusedError as refusal:
+            return refusal.__cause__
+        except SQLAlchemyError as error:
+            # A whole database that is locked says nothing of a schedule.
+            if database.dialect.capabilities.one_writer and database.is_transient(error):
+                raise
+            return error
+        self._holds.release(stored.queue_name, [stored.name])
+        return None
+
+    def _hold(self, stored: StoredSchedule, error: BaseException) -> float:
+        """Let a schedule that has failed be for a while; returns the seconds."""
+        seconds = self._holds.hold(stored.queue_name, stored.name)
+        # Not its text, in which databases show whole rows.
+        log.error(
+            "schedule_failed",
+            queue_name=stored.queue_name,
+            schedule=stored.name,
+            error_type=type(getattr(error, "orig", None) or error).__name__,
+            pause_seconds=seconds,
+        )
+        return seconds
+
+    def fire(
+        self, stored: StoredSchedule, now: datetime, lock_seconds: float | None = None
+    ) -> None:
         """Insert the notifications of a due schedule, unless another node has.
 
-        False if its rule can't be read.
+        Nothing is done if its rule can't be read. `lock_seconds`: see `ScheduleStore.fire`.
         """
         recurrence = Recurrence.read(stored.rule)
         due = recurrence.due_in_calendar(stored.last_due, now) if recurrence is not None else None
@@ -144,7 +193,7 @@ class RecurringSchedules:
             if stored not in self._unreadable:
                 log.error("schedule_unreadable", queue_name=stored.queue_name, schedule=stored.name)
             self._unreadable.add(stored)
-            return False
+            return
         dates, next_due = due
         lifecycle = self._engine.lifecycle
         fired = self.stored.fire(
@@ -154,6 +203,7 @@ class RecurringSchedules:
             next_due=next_due,
             creator=lifecycle.name,
             lane=lifecycle.holdings.return_lane,
+            lock_seconds=lock_seconds,
         )
         if fired and dates:
             log.info(
@@ -164,7 +214,10 @@ class RecurringSchedules:
                 firings=len(dates),
             )
             lifecycle.claimer.wake()
-        return True
+
+
+def _key(stored: StoredSchedule) -> tuple[str, str]:
+    return stored.queue_name, stored.name
 
 
 def _schedule(stored: StoredSchedule, recurrence: Recurrence) -> Schedule:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.lanes import Lane
 from queue_core.runtime.callers import CallersConnection
+from queue_core.storage.brief_waits import briefly
 from queue_core.storage.store import Store
 from sql.families import SCHEDULES
 
@@ -113,10 +114,12 @@ class ScheduleStore:
         next_due: datetime | None,
         creator: str,
         lane: Lane,
+        lock_seconds: float | None = None,
     ) -> bool:
         """Insert a notification for each of `dates` and move the schedule on, both or neither.
 
-        False if another node moved it on first: nothing was inserted.
+        With `lock_seconds` it waits no longer for a lock, and raises LockRefusedError. False if
+        another node moved it on first: nothing was inserted.
         """
         store, now = self._store, self._store.clock.now()
         common = store.rows.common(schedule.queue_name, now, creator=creator, lane=lane)
@@ -146,7 +149,10 @@ class ScheduleStore:
                 store.insert(connection, rows)
             return moved
 
-        return store.database.write(work)
+        brief = (
+            work if lock_seconds is None else briefly(store.database.dialect, work, lock_seconds)
+        )
+        return store.write(None, schedule.queue_name, brief)
 
 
 def _stored(row: Row[Any]) -> StoredSchedule:

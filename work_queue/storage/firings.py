@@ -18,15 +18,16 @@ from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.errors import PayloadError, PayloadNotDecodableError
 from queue_core.model.recurrence import Recurrence
 from queue_core.runtime.log import get_logger
+from queue_core.storage.brief_waits import LockRefusedError, briefly
+from queue_core.storage.holds import Holds
 from queue_core.storage.transactions import Transactions
 from work_queue.metrics import TABLE
 from work_queue.modification import Insert
-from work_queue.storage.holds import Holds
 from work_queue.storage.modifying import Modification, Statements
 from work_queue.storage.moment import Moment
 from work_queue.task import NOBODY
@@ -45,10 +46,6 @@ LOCK_SECONDS = 1.0
 """How long a claim waits for what others have locked, once a schedule of the queue has failed."""
 MOST_FAILURES = 3
 """Schedules that may fail in one claim; other claims meet the others."""
-
-
-class _LockRefused(Exception):
-    """Somebody holds a lock that a schedule needs. A transaction is not run again for it."""
 
 
 class Firings:
@@ -119,19 +116,12 @@ class Firings:
 
         def work(connection: Connection) -> Modification:
             unreadable.clear()
-            if lock_seconds is None:
-                return self._fired(connection, queue, names, unreadable)
-            try:
-                with database.dialect.lock_waits(connection, lock_seconds):
-                    return self._fired(connection, queue, names, unreadable)
-            except DBAPIError as error:
-                if database.dialect.is_lock_refusal(error):
-                    raise _LockRefused from error
-                raise
+            return self._fired(connection, queue, names, unreadable)
 
+        brief = work if lock_seconds is None else briefly(database.dialect, work, lock_seconds)
         try:
-            self._inserted(self._transactions.write(None, queue, work))
-        except _LockRefused as refusal:
+            self._inserted(self._transactions.write(None, queue, brief))
+        except LockRefusedError as refusal:
             return refusal.__cause__
         except (SQLAlchemyError, PayloadError) as error:
             # A whole database that is locked says nothing of a schedule; nor can anybody claim.

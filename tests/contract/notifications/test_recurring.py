@@ -9,14 +9,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.manual_clock import ManualClock
+from queue_core.storage.holds import FIRST_HOLD_SECONDS
+from sql import limits
 from stickybus import Entry, InvalidPostError, MissedPolicy, NotificationQueue, NotificationService
+from tests import requirements as needs
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, eventually, lifecycle_of, node_of, schedules_of
+from tests.contract.refused_rows import refusing
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -341,3 +346,48 @@ def test_a_schedule_declared_on_one_running_service_fires_on_another(
 
     recorder.wait(2)
     eventually(lambda: len(declaring.history()) >= 2, "two firings have ended")
+
+
+def test_a_schedule_whose_notification_is_refused_keeps_no_other_from_firing(
+    turned: Turned, clock: ManualClock, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, name in enumerate(("a", "b", "c"), start=1):
+        turned.queue.recur(name, Order(number), every=60)
+    with refusing(engine, "notifications", "event_json", '{"number":1}'):
+        clock.advance(seconds=60)
+        assert turned.fire() == 0
+        assert len(turned.queue.find()) == 2
+        assert turned.fire() == pytest.approx(FIRST_HOLD_SECONDS)
+        clock.advance(seconds=FIRST_HOLD_SECONDS)
+        assert turned.fire() == pytest.approx(2 * FIRST_HOLD_SECONDS)
+        clock.advance(seconds=60 - FIRST_HOLD_SECONDS)
+        turned.fire()
+        assert len(turned.queue.find()) == 4
+    failed = [record for record in caplog.records if "schedule_failed" in record.getMessage()]
+    assert len(failed) == 3
+    turned.queue.recur("a", Order(1), every=60)
+    turned.fire()
+    assert due_dates(turned.queue.find()) == minutes(1, 1, 2, 2, 2)
+
+
+@pytest.mark.slow
+@needs.server
+def test_a_schedule_that_an_open_transaction_has_changed_keeps_no_other_from_firing(
+    make_service: MakeService, clock: ManualClock, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOCK_SHARE", 1 / 60)
+    turned = Turned(make_service(clock=clock))
+    for number, name in enumerate(("a", "b"), start=1):
+        turned.queue.recur(name, Order(number), every=60)
+    with engine.connect() as connection:
+        turned.queue.recur("a", Order(3), every=60, connection=connection)
+        clock.advance(seconds=60)
+        turned.fire()
+        assert [entry.event_json for entry in turned.queue.find()] == ['{"number":2}']
+        connection.commit()
+    clock.advance(seconds=FIRST_HOLD_SECONDS)
+    turned.fire()
+    assert sorted(entry.event_json or "" for entry in turned.queue.find()) == [
+        '{"number":2}',
+        '{"number":3}',
+    ]

@@ -6,9 +6,10 @@ import pytest
 from sqlalchemy import Connection, event
 
 from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.test_limits import HOUR
-from tests.contract.work_queue.test_refused_schedules import refusing
+from tests.contract.work_queue.test_refused_schedules import REFUSED
 from work_queue.modification import Insert
 from work_queue.work_queue import WorkQueue
 
@@ -82,7 +83,7 @@ def test_a_schedule_that_is_held_inserts_nothing_at_each_claim(
 ) -> None:
     work.recur("a", "beat", "refused", every=60)
     clock.advance(seconds=60)
-    with refusing(backend_of(work).database.engine):
+    with refusing(backend_of(work).database.engine, *REFUSED):
         cost(work, "a")
         assert cost(work, "a") == NOTHING + WHY + HELD + paid
 

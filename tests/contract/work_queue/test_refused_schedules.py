@@ -2,70 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from queue_core.runtime.manual_clock import ManualClock
+from queue_core.storage.holds import LONGEST_HOLD_SECONDS
 from sql import limits
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, statements_of
+from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.finished import finish
 from tests.contract.work_queue.test_limits import HOUR
 from tests.contract.work_queue.test_tasks import claimed
-from work_queue.storage.holds import LONGEST_HOLD_SECONDS
 from work_queue.work_queue import WorkQueue
 
-TRIGGERS = {
-    "sqlite": (
-        [
-            """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks
-            WHEN NEW.value_json = '"refused"' BEGIN SELECT RAISE(ABORT, 'refused connection'); END"""
-        ],
-        ["DROP TRIGGER refusing"],
-    ),
-    "postgresql": (
-        [
-            """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-            'BEGIN RAISE EXCEPTION ''refused connection''; END'""",
-            """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks FOR EACH ROW
-            WHEN (NEW.value_json = '"refused"') EXECUTE FUNCTION refuse()""",
-        ],
-        ["DROP TRIGGER refusing ON work_tasks", "DROP FUNCTION refuse()"],
-    ),
-    "mysql": (
-        [
-            """CREATE TRIGGER refusing BEFORE INSERT ON work_tasks FOR EACH ROW
-            IF NEW.value_json = '"refused"' THEN
-            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused connection'; END IF"""
-        ],
-        ["DROP TRIGGER refusing"],
-    ),
-}
-"""What lets a database refuse tasks with the value "refused", and allow them again.
-
-What it says sounds like a database that can't be reached, and isn't.
-"""
-
-
-@contextmanager
-def refusing(engine: Engine) -> Iterator[None]:
-    """The database inserts no task whose value is "refused"."""
-    refuse, allow = TRIGGERS.get(engine.dialect.name, TRIGGERS["mysql"])
-    with engine.begin() as connection:
-        for statement in refuse:
-            connection.exec_driver_sql(statement)
-    try:
-        yield
-    finally:
-        with engine.begin() as connection:
-            for statement in allow:
-                connection.exec_driver_sql(statement)
+REFUSED = "work_tasks", "value_json", '"refused"'
+"""Tasks with the value "refused"."""
 
 
 @pytest.mark.database_only
@@ -76,7 +31,7 @@ def test_a_task_that_the_database_refuses_keeps_nobody_from_claims(
         work.recur("a", name, value, every=60)
     work.insert("a", "work")
     work.insert("b", "work")
-    with refusing(engine):
+    with refusing(engine, *REFUSED):
         clock.advance(seconds=60)
         assert finish(work) == ["work", "beat", "beat"]
         assert {claimed(work, "b").value} == {"work"}
@@ -99,7 +54,7 @@ def test_a_schedule_that_was_refused_is_tried_again_ever_more_rarely(
 ) -> None:
     work.recur("a", "beat", "refused", every=3600)
     clock.advance(seconds=3600)
-    with refusing(engine):
+    with refusing(engine, *REFUSED):
         for _ in range(600):
             clock.advance(seconds=1)
             assert work.try_claim("a") is None
@@ -116,7 +71,7 @@ def test_a_claim_that_waits_learns_of_dates_beside_one_that_was_refused(
     work = make_work(poll_seconds=HOUR)
     work.recur("a", "refused", "refused", every=0.1)
     work.recur("a", "beat", "beat", every=1)
-    with refusing(engine):
+    with refusing(engine, *REFUSED):
         assert work.claim("a", timeout_seconds=BOUND_SECONDS).value == "beat"
     assert work.claim("a", timeout_seconds=BOUND_SECONDS).value in {"refused", "beat"}
 

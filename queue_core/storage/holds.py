@@ -1,4 +1,4 @@
-"""Schedules that are not tried for a while, as their task could not be inserted."""
+"""Schedules that are not tried for a while, as what is due could not be inserted."""
 
 from __future__ import annotations
 
