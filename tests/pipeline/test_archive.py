@@ -124,6 +124,20 @@ def test_only_what_ended_before_the_date_goes_and_live_entries_stay(
 
 
 @needs.any_database
+def test_what_ends_after_the_start_stays_though_the_date_is_yet_to_come(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
+    before, now = rows_of(spark, history_url), datetime.now(UTC)
+    write_rows(history_url, [ended(50, finished_date=now + timedelta(hours=1))])
+
+    done = archive_history(spark, history_url, target, before=now + timedelta(days=1))
+
+    assert now <= done.before < now + timedelta(hours=1)
+    assert archived(spark, target) == before
+    assert [row["record_id"] for row in rows_of(spark, history_url)] == [50]
+
+
+@needs.any_database
 def test_files_are_parted_by_day_and_sorted_by_queue(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
