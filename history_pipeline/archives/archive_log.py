@@ -9,6 +9,7 @@ from history_pipeline.archives.manifest import (
     Manifest,
     decoded,
     digest,
+    label,
     manifest_numbers,
     manifest_path,
 )
@@ -57,6 +58,15 @@ class ArchiveLog(Generic[S_co]):
         """What the files of all manifests hold, by number, whether it is sound or not."""
         numbers = manifest_numbers(self.storage.names("manifests"))
         return {number: self.storage.read(manifest_path(number)) for number in numbers}
+
+    def name(self) -> str:
+        """The name that all manifests give the archive; empty if none of them can be read.
+
+        It is the same however the directory is written, and in a copy of it.
+        """
+        numbers = manifest_numbers(self.storage.names("manifests"))
+        labels = (label(self.storage.read(manifest_path(number))) for number in numbers)
+        return next((one.archive for one in labels if one.archive), "")
 
     def content(self, number: int) -> bytes | None:
         """What the file of one manifest holds now; None if there is none."""

@@ -89,7 +89,8 @@ def archive_history(
         database: URL or SQLAlchemy Engine of the database.
         target: Any directory that Spark can write to.
         table: The main table whose history is archived, or `work_task_history`.
-        before: An aware date. The default is a minute ago.
+        before: An aware date. The default is a minute ago. What ends after the call began stays,
+            even if the date is yet to come.
         without: Parts of rows that the archive does not keep: `payload` (of tasks the value),
             `errors` (the messages and tracebacks; the types stay) or both. They are gone when the
             rows are deleted.
@@ -118,7 +119,9 @@ def archive_history(
         own = own_session(spark, {_FILE_BYTES: str(scale.file_bytes)})
         archive = Archive(own, target, table)
         with locked_history(opened, table) as history:
-            until = limit or history.now() - RECENT
+            now = history.now()
+            # Of what ends from now on there is always more on a busy queue.
+            until = now - RECENT if limit is None else min(limit, now)
             return Archiver(history, archive, until, parts, scale, progress).work()
     finally:
         opened.close()

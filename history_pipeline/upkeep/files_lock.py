@@ -3,6 +3,9 @@
 They replace files that they have read, so of two at once only one could publish, after both had
 done all the work. And an erasure would not know of files that the other one is still writing. Who
 archives adds files, and needs no such lock.
+
+It goes by the name that the manifests give their archive, and not by the directory: that has many
+spellings, and another path on each machine that mounts it.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ def files_lock(database: Database, archive: ArchiveLog[Storage]) -> Iterator[Con
 
     Raises ArchiveConflictError if another one has it.
     """
-    # Short, and apart from the archives of the same table in other directories.
-    name = f"{archive.table}_{digest(archive.where.encode())[:8]}"
+    # Short, and apart from other archives of the same table.
+    name = f"{archive.table}_{digest(archive.name().encode())[:8]}"
     with database.holding(name) as connection:
         if connection is None:
             raise ArchiveConflictError(

@@ -33,8 +33,8 @@ class FaceDeletions(FacePart):
         rows ended before are dropped, unless `states` are given. Live entries are never touched.
 
         Args:
-            before: Only entries that ended before this aware date. Default: all that had ended when
-                the call began.
+            before: Only entries that ended before this aware date. Default, and for a date to come:
+                all that had ended when the call began.
             states: Only entries that ended so: PROCESSED, FAILED, REAPED, REMOVED. Default: all.
             progress: Called after each batch with (rows deleted so far, rows to be deleted).
 

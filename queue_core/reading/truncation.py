@@ -97,7 +97,8 @@ class Truncation:
     ) -> int:
         store, statements = self._store, self._store.statements
         # What ends from now on stays, else a busy queue would never let this end.
-        until = store.now() if before is None else before
+        now = store.now()
+        until = now if before is None else min(before, now)
         deleted = total = 0
         if states is None:
             deleted = partitioning.drop_ended(store.database, locked, statements.past, before=until)

@@ -16,16 +16,22 @@ DRIVERS = ("psycopg", "PyMySQL")
 def _show(asked: bool) -> None:  # noqa: FBT001 -- Typer hands the option's value over so
     if not asked:
         return
-    print(f"stickybus {metadata.version('stickybus')}")
+    print(f"stickybus {_version('stickybus') or 'of a source tree that is not installed'}")
     print(f"Python {platform.python_version()}")
     print(f"SQLite {sqlite3.sqlite_version}")
     for package in ("SQLAlchemy", *DRIVERS):
-        # Metadata are read in a tenth of the time that an import takes.
-        try:
-            print(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            continue
+        if found := _version(package):
+            print(f"{package} {found}")
     raise typer.Exit
+
+
+def _version(package: str) -> str | None:
+    """The version of a package; None if it is not installed."""
+    # Metadata are read in a tenth of the time that an import takes.
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def version(

@@ -99,6 +99,26 @@ def test_partial_deletion_goes_in_batches_and_tells_its_progress(
     assert progress == [(0, 5), (2, 5), (4, 5), (5, 5)]
 
 
+@pytest.mark.parametrize("states", [None, ["PROCESSED", "FAILED"]])
+def test_what_ends_meanwhile_stays_though_the_date_is_yet_to_come(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, states: list[State] | None
+) -> None:
+    monkeypatch.setattr(truncation, "DELETE_BATCH", 2)
+    peer = minutes_of_history(cluster)
+    numbers = iter(range(20, 30))
+
+    def another_ends(_done: int, _total: int) -> None:
+        for number in itertools.islice(numbers, 2):
+            cluster.clock.advance(seconds=1)
+            peer.bus.post(Order(number))
+            peer.run()
+
+    tomorrow = cluster.clock.now() + timedelta(days=1)
+    assert peer.bus.truncate_history(before=tomorrow, states=states, progress=another_ends) == 5
+
+    assert {f'{{"number":{number}}}' for number in range(20, 28)} <= {*left(peer)}
+
+
 @pytest.mark.parametrize("wrong", ["AVAILABLE", "DONE"])
 def test_a_state_that_history_does_not_have_is_refused_and_nothing_deleted(
     cluster: Cluster, wrong: str

@@ -24,8 +24,16 @@ from history_pipeline import (
     rolled_audit,
     verify_archive,
 )
+from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
-from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError, ArchiveTargetError
+from history_pipeline.errors import (
+    ArchiveConflictError,
+    ArchiveDamagedError,
+    ArchiveNotFoundError,
+    ArchiveTargetError,
+)
+from history_pipeline.upkeep.files_lock import files_lock
+from sql.database import Database
 from stickybus.cli import main
 from tests import requirements as needs
 from tests.pipeline.arrow_archive import write_archive
@@ -164,6 +172,20 @@ def test_an_erasure_that_was_killed_there_is_run_again(
 
     assert "ada" not in all_texts(bucket)
     assert verify_archive(written, database=database_url).damaged == []
+
+
+@needs.any_database
+def test_an_archive_there_has_one_lock_by_either_scheme(written: str, database_url: URL) -> None:
+    database = Database(database_url)
+    try:
+        log = ArchiveLog(ArrowStorage(f"{written}/bus_events"), "bus_events")
+        with (
+            files_lock(database, log),
+            pytest.raises(ArchiveConflictError, match="another compaction, expiry or erasure"),
+        ):
+            erase_archived(written.replace("s3a:", "s3:"), database=database_url, record_ids=[1])
+    finally:
+        database.close()
 
 
 @needs.any_database

@@ -6,11 +6,13 @@ Whatever comes together, each row is archived once, and nothing is deleted that 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +37,8 @@ from history_pipeline import (
 from history_pipeline.archives import agreement as agreements
 from history_pipeline.archives.agreement import Agreement, agreement
 from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.archive_log import ArchiveLog
+from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import Kind, manifest_path
 from history_pipeline.errors import ArchiveConflictError
 from history_pipeline.upkeep.files_lock import files_lock
@@ -199,6 +203,58 @@ def test_one_at_a_time_replaces_files_of_an_archive_and_an_archive_may_run_meanw
 
     assert compact_archive(spark, target, database=history_url).run
     assert erase_archived(target, database=history_url, record_ids=[1]).record_ids == [1]
+
+
+@needs.any_database
+@pytest.mark.parametrize("spelling", ["link", "relative", "slashes", "file", "copy"])
+def test_the_files_of_an_archive_have_one_lock_however_their_directory_is_written(
+    database_url: URL, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    write_archive(database_url, target, [[ended(1)]])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(target)
+    shutil.copytree(target, tmp_path / "copy")
+    written = {
+        "link": str(tmp_path / "link"),
+        "relative": "archive",
+        "slashes": f"{target}//",
+        "file": f"file://{target}",
+        "copy": "copy",
+    }[spelling]
+    erase = partial(erase_archived, written, database=database_url, record_ids=[1])
+
+    with (
+        locked(database_url, ArrowStorage(f"{target}/bus_events")),
+        pytest.raises(ArchiveConflictError, match="another compaction, expiry or erasure"),
+    ):
+        erase()
+
+    assert erase().record_ids == [1]
+
+
+@needs.any_database
+@pytest.mark.parametrize("manifests", [{}, {1: b'{"run": "torn'}])
+def test_files_can_be_locked_while_no_manifest_names_their_archive(
+    database_url: URL, target: str, manifests: dict[int, bytes]
+) -> None:
+    storage = ArrowStorage(f"{target}/bus_events")
+    storage.make("manifests")
+    for number, content in manifests.items():
+        storage.put(manifest_path(number), content)
+
+    with locked(database_url, storage):
+        pass
+
+
+@contextmanager
+def locked(url: URL, storage: ArrowStorage) -> Iterator[None]:
+    """The files of an archive, locked as by a compaction of another process."""
+    database = Database(url)
+    try:
+        with files_lock(database, ArchiveLog(storage, "bus_events")):
+            yield
+    finally:
+        database.close()
 
 
 @needs.any_database

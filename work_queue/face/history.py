@@ -103,8 +103,8 @@ class History(Part):
 
         Args:
             queues: Of these queues. Default: of all.
-            before: Only tasks that ended before this aware date. Default: all that had ended when
-                the call began, or a second later.
+            before: Only tasks that ended before this aware date. Default, and for a date to come:
+                all that had ended when the call began, or a second later.
             limit: How many at most, the oldest of each queue; 0 or less: no limit. Default: no
                 limit.
             progress: Called after each batch with the tasks that were deleted so far.
@@ -121,7 +121,9 @@ class History(Part):
         if progress is not None:
             function(progress, key="progress", arguments=1)
         named = checks.queues(queues) if queues else None
-        until = checks.date(before, key="before") or self._backend.time() + CLOCKS_DIFFER
+        # What ends from now on stays, else a busy queue would never let this end.
+        begun = self._backend.time() + CLOCKS_DIFFER
+        until = min(checks.date(before, key="before") or begun, begun)
         most, deleted = checks.bound(limit) or sys.maxsize, 0
         for queue in named or [one.queue for one in self._backend.histories()]:
             while batch := min(DELETED, most - deleted):

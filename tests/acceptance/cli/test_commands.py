@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sqlite3
-from importlib.metadata import version
+from importlib.metadata import Distribution, PackageNotFoundError, version
 
 import pytest
 from sqlalchemy import URL
@@ -103,6 +103,26 @@ def test_a_driver_that_is_not_installed_has_no_version(
     shown = make_cli(URL.create("sqlite", database="none.db"))("--version").out
 
     assert shown.splitlines()[-1] == f"psycopg {version('psycopg')}"
+
+
+@pytest.mark.sqlite
+def test_a_source_tree_that_is_not_installed_says_so_instead_of_a_version(
+    make_cli: MakeCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = Distribution.from_name
+
+    def without_stickybus(name: str) -> Distribution:
+        if name == "stickybus":
+            raise PackageNotFoundError(name)
+        return find(name)
+
+    monkeypatch.setattr(Distribution, "from_name", without_stickybus)
+
+    shown = make_cli(URL.create("sqlite", database="none.db"))("--version").out
+
+    first, second, *_others = shown.splitlines()
+    assert first == "stickybus of a source tree that is not installed"
+    assert second == f"Python {platform.python_version()}"
 
 
 def test_a_queue_is_paused_listed_and_resumed(cli: Cli, bus: PersistentBus) -> None:

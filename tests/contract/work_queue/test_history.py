@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from itertools import count, islice
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 
 from queue_core.errors import ConfigurationError, InvalidRequestError, NaiveDateTimeError
+from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.conftest import Orders
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
+from work_queue.face import history
 from work_queue.faults import DependencyError
 from work_queue.modification import Insert
 from work_queue.storage.database_backend import DatabaseBackend
@@ -124,6 +127,30 @@ def test_history_is_truncated_by_queue_time_and_number(work: WorkQueue) -> None:
     assert work.truncate_history(progress=told.append) == 8
     assert told == [3, 8]
     assert work.finished_tasks("a") == work.finished_tasks("b") == []
+
+
+def test_a_busy_history_is_truncated_to_its_end_though_the_date_is_yet_to_come(
+    make_work: MakeWork, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "DELETED", 2)
+    work, numbers = make_work(clock=clock, claimant="me"), count(1)
+    work.keep_history("a")
+
+    def end_two() -> None:
+        clock.advance(seconds=5)
+        for number in islice(numbers, 2):
+            work.modify(work.insert("a", number).delete())
+
+    end_two()
+    end_two()
+    tomorrow = clock.now() + timedelta(days=1)
+
+    def end_two_of_twenty(removed: int) -> None:
+        if removed <= 20:
+            end_two()
+
+    assert work.truncate_history("a", before=tomorrow, progress=end_two_of_twenty) == 4
+    assert sorted(str(one.value) for one in work.finished_tasks("a")) == ["5", "6", "7", "8"]
 
 
 @pytest.mark.database_only
