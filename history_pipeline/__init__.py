@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from history_pipeline.upkeep.erasure import Erased, erase_archived
     from history_pipeline.upkeep.expiry import Expired, expire_archive
     from history_pipeline.upkeep.replay import Replayed, replay_archive
+    from history_pipeline.upkeep.task_erasure import erase_archived_tasks
 
 __all__ = [
     "Archived",
@@ -52,6 +53,7 @@ __all__ = [
     "checksums",
     "compact_archive",
     "erase_archived",
+    "erase_archived_tasks",
     "expire_archive",
     "find_archived",
     "find_archived_tasks",
@@ -86,6 +88,7 @@ _MODULES = {
     "history_pipeline.upkeep.erasure": ("Erased", "erase_archived"),
     "history_pipeline.upkeep.expiry": ("Expired", "expire_archive"),
     "history_pipeline.upkeep.replay": ("Replayed", "replay_archive"),
+    "history_pipeline.upkeep.task_erasure": ("erase_archived_tasks",),
 }
 
 

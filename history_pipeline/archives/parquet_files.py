@@ -41,14 +41,14 @@ def read_rows(storage: ArrowStorage, file: DataFile) -> pa.Table:
         return completed(parquet.read(columns=READ_SCHEMA.names), READ_SCHEMA)
 
 
-def row_batches(storage: ArrowStorage, file: DataFile) -> Iterator[pa.Table]:
+def row_batches(storage: ArrowStorage, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file in batches of `BATCH_ROWS`, with all columns that history has now.
 
     Raises ArchiveDamagedError if the file can't be read.
     """
     with parquet_file(storage, file) as parquet:
         for batch in parquet.iter_batches(BATCH_ROWS):
-            yield completed(pa.Table.from_batches([batch]), HISTORY_ARROW_SCHEMA)
+            yield completed(pa.Table.from_batches([batch]), schema)
 
 
 def named(

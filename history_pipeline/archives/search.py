@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyarrow import compute
 from pyarrow.parquet import ParquetFile
 
+from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import BATCH_ROWS, named
 
 _PLACE = "place in the row group"
@@ -94,3 +95,12 @@ class Search(NamedTuple):
             first += batch.num_rows
             if first > places[-1]:
                 return
+
+
+class SoughtRows(Protocol):
+    """Rows that are looked for in the files of an archive."""
+
+    search: Search
+
+    def may_be_in(self, file: DataFile) -> bool:
+        """Whether what the manifest says of a file allows that it holds some of them."""

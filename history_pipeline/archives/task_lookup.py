@@ -6,26 +6,20 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
-import pyarrow as pa
-from pyarrow import compute
 
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, live_files
 from history_pipeline.archives.parquet_files import parquet_file
-from history_pipeline.archives.search import Search, unless_none
+from history_pipeline.archives.search import Search
+from history_pipeline.archives.sought_tasks import SoughtTasks
 from history_pipeline.period import Period
-from history_pipeline.rows.arrow_schema import schema_of
 from history_pipeline.rows.kind import TASKS
 from history_pipeline.rows.parts import Part
-from queue_core.model.names import name_fault
-from queue_core.runtime.arguments import not_allowed
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.arguments import integer
-from sql.tables import TASK_ID_BYTES, TASK_QUEUE_LENGTH
 
 _TABLE = "work_task_history"
-_ORDER = ("finished_date", "record_id")
 
 
 class ArchivedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,28 +91,17 @@ def find_archived_tasks(
         None if since is None else in_utc(since, key="since"),
         None if before is None else in_utc(before, key="before"),
     )
-    search = Search(
-        [
-            *unless_none("queue", compute.equal, None if queue is None else _queue(queue)),
-            *unless_none("task_id", compute.is_in, None if ids is None else _ids(ids)),
-            *unless_none("finished_date", compute.greater_equal, period.since),
-            *unless_none("finished_date", compute.less, period.until),
-        ],
-        _ORDER,
-        schema_of(TASKS.columns),
-    )
+    sought = SoughtTasks(queue, ids, period)
     names = [name for name in TASKS.names if with_values or name not in TASKS.payload]
     storage = ArrowStorage(f"{target}/{_TABLE}")
     files = [
-        file
-        for file in live_files(ArchiveLog(storage, _TABLE).open())
-        if period.meets(file.event_date)
+        file for file in live_files(ArchiveLog(storage, _TABLE).open()) if sought.may_be_in(file)
     ]
     found = list[ArchivedTask]()
     for file in sorted(files, key=lambda file: file.event_date, reverse=True):
         if len(found) == most and all(file.event_date < _day(one) for one in found[-1:]):
             break
-        found += _of_file(storage, file, search, names, most)
+        found += _of_file(storage, file, sought.search, names, most)
         found = sorted(found, key=_order, reverse=True)[:most]
     return found
 
@@ -148,16 +131,3 @@ def _order(task: ArchivedTask) -> tuple[datetime, int]:
 
 def _day(task: ArchivedTask) -> str:
     return task.finished_date.astimezone(UTC).date().isoformat()
-
-
-def _queue(queue: str) -> str:
-    if fault := name_fault(queue, TASK_QUEUE_LENGTH):
-        raise not_allowed("queue", queue, fault)
-    return queue
-
-
-def _ids(ids: Iterable[str]) -> pa.Array:
-    known = [ids] if isinstance(ids, str) else list(ids)
-    if isinstance(ids, str) or any(name_fault(one, TASK_ID_BYTES) for one in known):
-        raise not_allowed("ids", ids, "a collection of ids that tasks can have")
-    return pa.array(known, pa.string())

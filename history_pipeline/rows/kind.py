@@ -37,6 +37,7 @@ class HistoryKind:
         queue: The column by which the rows of a file are sorted, before the id.
         payload: The columns of the payload, or of the value.
         error: The column with the text of an error.
+        erased: The columns that are NULL after an erasure. Of an error, its type stays.
         shared: The history, if a database has it once. Otherwise each main table has its own.
     """
 
@@ -45,6 +46,7 @@ class HistoryKind:
     queue: str
     payload: tuple[str, ...]
     error: str
+    erased: tuple[str, ...]
     shared: Table | None = None
 
     @property
@@ -79,13 +81,22 @@ class HistoryKind:
         return dialect.statements_for(WORK_HISTORY)()
 
 
-ENTRIES = HistoryKind("entries", HISTORY_COLUMNS, "queue_name", PAYLOAD, "last_error")
+_VALUE = ("value_json", "value_bytes")
+ENTRIES = HistoryKind(
+    "entries",
+    HISTORY_COLUMNS,
+    "queue_name",
+    PAYLOAD,
+    "last_error",
+    (*PAYLOAD, "user_token", "future_user_token", "search_key1", "search_key2", "headers"),
+)
 TASKS = HistoryKind(
     "tasks",
     columns_of(work_task_history),
     "queue",
-    ("value_json", "value_bytes"),
+    _VALUE,
     "err",
+    _VALUE,
     shared=work_task_history,
 )
 

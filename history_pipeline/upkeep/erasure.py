@@ -32,15 +32,17 @@ from history_pipeline.archives.manifest import (
     replacing,
 )
 from history_pipeline.archives.parquet_files import named, parquet_file
+from history_pipeline.archives.search import SoughtRows
 from history_pipeline.archives.sought import Sought
+from history_pipeline.rows.arrow_schema import schema_of
 from history_pipeline.rows.fingerprint import joined
-from history_pipeline.rows.kind import check_entries
+from history_pipeline.rows.kind import check_entries, kind_of
 from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import check_finished, recovered
-from history_pipeline.upkeep.rewriting import EMPTIED, Rewritten, rewritten, unerased
+from history_pipeline.upkeep.rewriting import Rewritten, rewritten, unerased
 from queue_core.errors import InvalidPostError
 from queue_core.model.posting import SearchKey
 from queue_core.opening import open_checked
@@ -77,6 +79,7 @@ def erase_archived(
 
     The rows stay, with their ids, names, dates, nodes, states and counts. It needs neither Spark
     nor Java, only the extra `archive`. History is not touched: `forget` deletes from there.
+    `erase_archived_tasks` does the same to finished tasks.
 
     Args:
         target: The directory of the archive.
@@ -105,21 +108,35 @@ def erase_archived(
     wanted = Filter(record_ids=record_ids, search_key1=search_key1, search_key2=search_key2)
     _check_chosen(wanted, table)
     sought = Sought(wanted, None, None)
-    storage = ArrowStorage(f"{target}/{table}")
-    log = ArchiveLog(storage, table)
+    return erase_sought(target, table, sought, database=database, dry_run=dry_run)
+
+
+def erase_sought(
+    target: str,
+    table: str,
+    sought: SoughtRows,
+    *,
+    database: str | URL | SqlalchemyEngine,
+    dry_run: bool,
+) -> Erased:
+    """Erase what is sought in an archive; see `erase_archived`."""
+    log = ArchiveLog(ArrowStorage(f"{target}/{table}"), table)
     log.check_begun()
     opened = open_checked(
-        database, (table,), auto_migrate=False, application_name="stickybus-erase"
+        database,
+        kind_of(table).main_tables(table),
+        auto_migrate=False,
+        application_name="stickybus-erase",
     )
     try:
         if dry_run:
-            return _erased(log, _chosen(storage, agreement(log, opened).manifests, sought))
+            return _erased(log, _chosen(log, agreement(log, opened).manifests, sought))
         with history_lock(opened, table) as connection, files_lock(opened, log):
             found = recovered(log, opened)
             check_finished(log, found)
             now = opened.fetch(opened.dialect.database_now)
             manifests = found.manifests
-            chosen = _chosen(storage, manifests, sought)
+            chosen = _chosen(log, manifests, sought)
             if chosen:
                 new = _rewritten(log, manifests, chosen, now)
                 manifests = [*manifests, publish(log, opened, new, connection=connection)]
@@ -149,24 +166,27 @@ def _check_chosen(wanted: Filter, table: str) -> None:
         )
 
 
-def _chosen(storage: ArrowStorage, manifests: Sequence[Manifest], sought: Sought) -> list[_Chosen]:
+def _chosen(
+    log: ArchiveLog[ArrowStorage], manifests: Sequence[Manifest], sought: SoughtRows
+) -> list[_Chosen]:
     """The files of an archive that hold what is sought, if it is not erased yet."""
     near = [file for file in live_files(manifests) if sought.may_be_in(file)]
-    found = [_Chosen(file, _unerased(storage, file, sought)) for file in near]
+    found = [_Chosen(file, _unerased(log, file, sought)) for file in near]
     return [one for one in found if one.record_ids]
 
 
-def _unerased(storage: ArrowStorage, file: DataFile, sought: Sought) -> list[int]:
+def _unerased(log: ArchiveLog[ArrowStorage], file: DataFile, sought: SoughtRows) -> list[int]:
     """The ids of the rows of a file that match, and still say something of a customer."""
-    names, found = (*EMPTIED, "last_error"), list[int]()
-    with parquet_file(storage, file) as parquet:
+    kind, found = kind_of(log.table), list[int]()
+    names, schema = (*kind.erased, kind.error), schema_of(kind.columns)
+    with parquet_file(log.storage, file) as parquet:
         for group in range(parquet.num_row_groups):
             matching = list(sought.search.places(parquet, group))
             if not matching:
                 continue
-            ids, places = zip(*matching, strict=True)
+            *_order, ids, places = zip(*matching, strict=True)
             rows = parquet.read_row_group(group, columns=list(names)).take(list(places))
-            there = unerased(named(rows, names)).to_pylist()
+            there = unerased(named(rows, names, schema), kind).to_pylist()
             found += [one for one, full in zip(ids, there, strict=True) if full]
     return found
 
@@ -179,11 +199,11 @@ def _rewritten(
 ) -> Manifest:
     """Write some files anew, and return the manifest that would replace them."""
     hashed = {file.path: one.hashed for one in published for file in one.files}
-    run, done = new_run(now), list[Rewritten]()
+    kind, run, done = kind_of(log.table), new_run(now), list[Rewritten]()
     for number, (file, record_ids) in enumerate(chosen):
         folder = f"data/{run}/{basename(dirname(file.path))}"
         path = f"{folder}/part-{number:05}-{run}.zstd.parquet"
-        done.append(rewritten(log.storage, file, record_ids, path, hashed=hashed[file.path]))
+        done.append(rewritten(log.storage, kind, file, record_ids, path, hashed=hashed[file.path]))
     new = replacing(
         published,
         Kind.ERASURE,

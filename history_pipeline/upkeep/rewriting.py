@@ -19,13 +19,9 @@ from history_pipeline.archives.parquet_files import row_batches
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.arrow_entries import without_messages
 from history_pipeline.rows.arrow_hashes import fingerprint, row_hashes
-from history_pipeline.rows.arrow_schema import HISTORY_ARROW_SCHEMA
-from history_pipeline.rows.columns import HISTORY_COLUMNS, PAYLOAD
+from history_pipeline.rows.arrow_schema import schema_of
 from history_pipeline.rows.fingerprint import Fingerprint
-
-EMPTIED = (*PAYLOAD, "user_token", "future_user_token", "search_key1", "search_key2", "headers")
-"""The columns that are NULL afterwards. Of an error, its type stays."""
-_NAMES = tuple(column.name for column in HISTORY_COLUMNS)
+from history_pipeline.rows.kind import HistoryKind
 
 
 class Rewritten(NamedTuple):
@@ -38,11 +34,12 @@ class Rewritten(NamedTuple):
 
 def rewritten(
     storage: ArrowStorage,
+    kind: HistoryKind,
     old: DataFile,
     record_ids: Sequence[int],
     path: str,
     *,
-    hashed: Sequence[str] = _NAMES,
+    hashed: Sequence[str],
 ) -> Rewritten:
     """Write a file anew below another path, with the rows of some ids emptied.
 
@@ -50,22 +47,20 @@ def rewritten(
     if the old file holds other rows than its manifest says, or the new one is not read back as it
     was written.
     """
-    ids = pa.array(record_ids, pa.int64())
+    ids, names, schema = pa.array(record_ids, pa.int64()), kind.names, schema_of(kind.columns)
     told, before, after, kept = (Fingerprint() for _ in range(4))
     with (
         storage.new(path) as stream,
-        ParquetWriter(
-            stream, HISTORY_ARROW_SCHEMA, compression="zstd", write_page_checksum=True
-        ) as writer,
+        ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer,
     ):
-        for rows in row_batches(storage, old):
+        for rows in row_batches(storage, old, schema):
             sought = np.asarray(compute.is_in(rows["record_id"], ids))
-            written = emptied(rows, sought)
-            hashes = row_hashes(rows, _NAMES)
-            told += fingerprint(hashes if hashed == _NAMES else row_hashes(rows, hashed))
+            written = emptied(rows, kind, sought)
+            hashes = row_hashes(rows, names)
+            told += fingerprint(hashes if hashed == names else row_hashes(rows, hashed))
             before += fingerprint(hashes[sought])
             kept += fingerprint(hashes[~sought])
-            after += fingerprint(row_hashes(written.filter(pa.array(sought)), _NAMES))
+            after += fingerprint(row_hashes(written.filter(pa.array(sought)), names))
             writer.write_table(written)
     if told != old.fingerprint or before.rows != len(record_ids):
         raise ArchiveDamagedError(
@@ -76,15 +71,15 @@ def rewritten(
     size_bytes, sha256 = storage.digest(path)
     changes = {"path": path, "size_bytes": size_bytes, "sha256": sha256}
     new = msgspec.structs.replace(old, fingerprint=kept + after, **changes)
-    _check_read_back(storage, new)
+    _check_read_back(storage, kind, new)
     return Rewritten(new, before, after)
 
 
-def emptied(rows: pa.Table, which: NDArray[np.bool_]) -> pa.Table:
+def emptied(rows: pa.Table, kind: HistoryKind, which: NDArray[np.bool_]) -> pa.Table:
     """Rows of history, of which some say nothing any more of what was posted."""
     mask = pa.array(which)
-    values = {name: pa.scalar(None, HISTORY_ARROW_SCHEMA.field(name).type) for name in EMPTIED}
-    values["last_error"] = without_messages(rows["last_error"])
+    values = {name: pa.scalar(None, rows.schema.field(name).type) for name in kind.erased}
+    values[kind.error] = without_messages(rows[kind.error])
     columns = [
         compute.if_else(mask, values[name], rows[name]) if name in values else rows[name]
         for name in rows.column_names
@@ -92,20 +87,20 @@ def emptied(rows: pa.Table, which: NDArray[np.bool_]) -> pa.Table:
     return pa.table(columns, schema=rows.schema)
 
 
-def unerased(rows: pa.Table) -> pa.ChunkedArray:
+def unerased(rows: pa.Table, kind: HistoryKind) -> pa.ChunkedArray:
     """Which rows still say something that `emptied` would take."""
     errors, types = (
         compute.fill_null(texts, "")
-        for texts in (rows["last_error"], without_messages(rows["last_error"]))
+        for texts in (rows[kind.error], without_messages(rows[kind.error]))
     )
-    full = [rows[name].is_valid() for name in EMPTIED]
+    full = [rows[name].is_valid() for name in kind.erased]
     return reduce(compute.or_, full, compute.not_equal(errors, types))
 
 
-def _check_read_back(storage: ArrowStorage, new: DataFile) -> None:
+def _check_read_back(storage: ArrowStorage, kind: HistoryKind, new: DataFile) -> None:
     found = Fingerprint()
-    for rows in row_batches(storage, new):
-        found += fingerprint(row_hashes(rows, _NAMES))
+    for rows in row_batches(storage, new, schema_of(kind.columns)):
+        found += fingerprint(row_hashes(rows, kind.names))
     if found != new.fingerprint:
         raise ArchiveDamagedError(
             f"{storage.root}/{new.path}: {new.fingerprint.rows} rows were written, and {found.rows} read back, or others. "

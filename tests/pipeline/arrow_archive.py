@@ -16,9 +16,9 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, Kind, Manifest, new_run
 from history_pipeline.rows.arrow_hashes import fingerprint, row_hashes
-from history_pipeline.rows.arrow_schema import HISTORY_ARROW_SCHEMA
-from history_pipeline.rows.columns import HISTORY_COLUMNS
+from history_pipeline.rows.arrow_schema import schema_of
 from history_pipeline.rows.fingerprint import joined
+from history_pipeline.rows.kind import kind_of
 from history_pipeline.upkeep.publication import publish
 from sql.database import Database
 from sql.families import ARCHIVES
@@ -30,7 +30,7 @@ def write_archive(
     url: URL, target: str, runs: Iterable[Sequence[Mapping[str, Any]]], table: str = "bus_events"
 ) -> None:
     """Write an archive with some runs of rows, which history holds no more."""
-    log = ArchiveLog(ArrowStorage(f"{target}/{table}"), table)
+    log, columns = ArchiveLog(ArrowStorage(f"{target}/{table}"), table), [*kind_of(table).columns]
     database = Database(url)
     archives = database.dialect.statements_for(ARCHIVES)()
     try:
@@ -39,7 +39,7 @@ def write_archive(
             run = new_run(created := BEFORE + timedelta(seconds=number))
             first = first or run
             files = [
-                _written(log.storage, run, day, list(of_day))
+                _written(log.storage, run, day, list(of_day), schema_of(columns))
                 for day, of_day in groupby(sorted(rows, key=_day), _day)
             ]
             manifest = Manifest(
@@ -54,7 +54,7 @@ def write_archive(
                 first_id=min(file.first_id for file in files),
                 last_id=max(file.last_id for file in files),
                 before=BEFORE,
-                columns=HISTORY_COLUMNS,
+                columns=columns,
             )
             publish(log, database, manifest)
             delete = partial(
@@ -75,10 +75,14 @@ def _day(row: Mapping[str, Any]) -> date:
 
 
 def _written(
-    storage: ArrowStorage, run: str, day: date, rows: Sequence[Mapping[str, Any]]
+    storage: ArrowStorage,
+    run: str,
+    day: date,
+    rows: Sequence[Mapping[str, Any]],
+    schema: pa.Schema,
 ) -> DataFile:
     path = f"data/{run}/event_date={day}/part-00000.zstd.parquet"
-    table = pa.Table.from_pylist([dict(row) for row in rows], HISTORY_ARROW_SCHEMA)
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema)
     with storage.new(path) as file:
         pq.write_table(table, file, compression="zstd")
     size_bytes, sha256 = storage.digest(path)
@@ -88,6 +92,6 @@ def _written(
         size_bytes=size_bytes,
         first_id=rows[0]["record_id"],
         last_id=rows[-1]["record_id"],
-        fingerprint=fingerprint(row_hashes(table, HISTORY_ARROW_SCHEMA.names)),
+        fingerprint=fingerprint(row_hashes(table, schema.names)),
         sha256=sha256,
     )

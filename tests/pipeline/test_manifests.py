@@ -13,17 +13,27 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL, text
 
-from history_pipeline import archive_history, audit, verify_archive, verify_content
+from history_pipeline import (
+    archive_history,
+    audit,
+    find_archived_tasks,
+    read_archive,
+    verify_archive,
+    verify_content,
+)
 from history_pipeline.archives import manifest as manifests
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.columns import HISTORY_COLUMNS, ArchivedColumn
-from history_pipeline.rows.kind import ENTRIES
+from history_pipeline.rows.kind import ENTRIES, TASKS
 from sql.database import Database
 from tests import requirements as needs
 from tests.pipeline.sample import ended, write_rows
+from tests.pipeline.tasks import TABLE, sample_tasks
 
 FROZEN = Path(__file__).parent / "frozen"
 """Archives as former versions wrote them, and as this one does: they must verify for ever."""
+FROZEN_TASKS = Path(__file__).parent / "frozen_tasks"
+"""Likewise of finished tasks: `sample_tasks()` in two runs, then compacted, and two erased."""
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 
 
@@ -42,6 +52,29 @@ def test_an_archive_that_any_version_wrote_verifies_for_ever(
     ):
         assert (found.damaged, found.manifests, found.files, found.entries) == ([], 3, 2, 37)
     assert found.without_sha256 == (2 if sample == "format-1" else 0)
+
+
+@pytest.mark.parametrize("sample", sorted(path.name for path in FROZEN_TASKS.iterdir()))
+def test_an_archive_of_tasks_that_any_version_wrote_verifies_for_ever(
+    spark: SparkSession, sample: str
+) -> None:
+    target, expected = str(FROZEN_TASKS / sample), {one["record_id"]: one for one in sample_tasks()}
+    erased: dict[str, Any] = {"value_json": None, "value_bytes": None}
+    for record_id, error in ((5, "TimeoutError:"), (7, None)):
+        expected[record_id] |= erased | {"err": error}
+
+    for found in (
+        verify_content(spark, target, table=TABLE),
+        verify_archive(target, table=TABLE),
+    ):
+        assert (found.damaged, found.manifests, found.entries) == ([], 4, len(expected))
+        assert found.without_sha256 == 0
+    tasks = [msgspec.structs.asdict(one) for one in find_archived_tasks(target)]
+    assert {one["record_id"]: one for one in tasks} == {
+        number: row | {"not_archived": ()} for number, row in expected.items()
+    }
+    rows = read_archive(spark, target, TABLE).select(*TASKS.names).toArrow().to_pylist()
+    assert {row["record_id"]: row for row in rows} == expected
 
 
 def two_runs(spark: SparkSession, url: URL, target: Path) -> list[Path]:

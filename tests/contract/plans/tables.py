@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Engine
 
 from queue_core.model.lanes import PARKED, SUSPECT, keyed_lane
@@ -66,7 +68,7 @@ def fill(engine: Engine, rows: int) -> None:
         )
 
 
-def analyse(engine: Engine) -> None:
+def analyse(engine: Engine, tables: Iterable[str] = TABLES) -> None:
     """Let the database count the tables' rows, as autovacuum does."""
     words = {"postgresql": "VACUUM ANALYZE", "sqlite": "ANALYZE"}.get(
         engine.dialect.name, "ANALYZE TABLE"
@@ -74,5 +76,5 @@ def analyse(engine: Engine) -> None:
     with engine.connect() as connection:
         # VACUUM runs in no transaction; nor does the driver of SQLite begin one by itself.
         autocommit = connection.execution_options(isolation_level="AUTOCOMMIT")
-        for table in TABLES:
+        for table in tables:
             autocommit.exec_driver_sql(f"{words} {table}")
