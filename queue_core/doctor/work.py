@@ -1,19 +1,21 @@
-"""The work queue's tables: counts that are wrong, and docs that nobody can change."""
+"""The work queue's tables: counts that are wrong, lost sets of docs, schedules that are late."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
 from sql.doctor.base import Check, Scope
-from sql.doctor.finding import Finding, Severity
-from sql.families import WORK_COUNTS, WORK_DOCS
+from sql.doctor.finding import Finding, Severity, lasting
+from sql.families import WORK_COUNTS, WORK_DOCS, WORK_SCHEDULES
 
 QUEUES, TASKS = 200, 1_000
 """Queues that are counted at most, each of up to so many tasks."""
 ROWS = 1_000
-"""Tasks and docs that are looked at, the first of all."""
+"""Tasks and docs that are looked at, the first of all, and late schedules that are told of."""
+OVERDUE = timedelta(minutes=10)
 
 
 def miscounted_queues(connection: Connection, scope: Scope) -> Iterator[Finding]:
@@ -70,4 +72,20 @@ def docs_without_set(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
 
 
-WORK_CHECKS: tuple[Check, ...] = (miscounted_queues, docs_without_set)
+def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Recurring schedules of tasks whose date has passed, and no claim inserted their task."""
+    schedules = scope.dialect.statements_for(WORK_SCHEDULES)()
+    for row in schedules.overdue(connection, scope.now - OVERDUE, ROWS):
+        yield Finding(
+            "overdue-schedule",
+            Severity.DANGER,
+            row.name,
+            f"the schedule {row.name!r} of the work queue's {row.queue!r} was due "
+            f"{lasting((scope.now - row.next_due).total_seconds())} ago: nobody claims from its queue, or its task can't be "
+            "inserted.",
+            f"Start a worker that claims from {row.queue!r}; if one does, its log says why: schedule_failed, or "
+            "schedule_unreadable",
+        )
+
+
+WORK_CHECKS: tuple[Check, ...] = (miscounted_queues, docs_without_set, overdue_schedule)

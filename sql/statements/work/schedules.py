@@ -35,6 +35,15 @@ class WorkSchedules:
         rows = connection.execute(coming.order_by(schedules.name))
         return [(row.name, row.next_due) for row in rows]
 
+    def overdue(self, connection: Connection, since: datetime, limit: int) -> list[Row[Any]]:
+        """The first schedules, of all queues, that were due by then: queue, name and date."""
+        schedules = self.table.c
+        late = select(schedules.queue, schedules.name, schedules.next_due).where(
+            schedules.next_due <= since
+        )
+        ordered = late.order_by(schedules.next_due, schedules.queue, schedules.name)
+        return list(connection.execute(ordered.limit(limit)))
+
     def due(
         self, connection: Connection, queue: str, names: Sequence[str], now: datetime
     ) -> list[Row[Any]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import URL, Engine, delete, insert, select, text
+from sqlalchemy import URL, Engine, delete, insert, select, text, update
 
-from sql.tables import work_doc_sets, work_tasks
+from sql.tables import work_doc_sets, work_schedules, work_tasks
 from stickybus import DocClaim, Insert, InsertDoc, WorkQueue
 from tests.contract.doctor.answers import Doctor, Told
 
@@ -77,3 +78,24 @@ def test_docs_that_have_lost_their_set_are_found_and_cured(
     work.claim_docs(DocClaim("n", "k"))
     assert doctor() == Told(0, [])
     assert [doc.content for doc in work.docs("n")] == [1]
+
+
+def test_a_schedule_of_tasks_that_no_claim_has_fired_is_found(
+    doctor: Doctor, work: WorkQueue, engine: Engine
+) -> None:
+    for name in ("late", "busy", "coming"):
+        work.recur("reports", name, every=3600)
+    with engine.begin() as connection:
+        for name, minutes in (("late", 90), ("busy", 9)):
+            due = datetime.now(UTC) - timedelta(minutes=minutes)
+            named = update(work_schedules).where(work_schedules.c.name == name)
+            connection.execute(named.values(next_due=due))
+
+    told = doctor()
+
+    assert told.code == 1
+    found = told.one("overdue-schedule")
+    assert found["subject"] == "late"
+    assert "the schedule 'late' of the work queue's 'reports' was due 90 min ago" in found["what"]
+    work.try_claim("reports")  # which moves it on
+    assert doctor() == Told(0, [])
