@@ -13,7 +13,8 @@ from collections.abc import Callable
 from random import Random
 
 from stickybus import Mode
-from tests.simulation.process import Process, Settings
+from tests.simulation.process import Process
+from tests.simulation.settings import Settings
 from tests.simulation.simulation import Simulation
 from tests.simulation.steps import (
     Behaviour,

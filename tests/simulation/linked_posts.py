@@ -9,6 +9,7 @@ from queue_core.running.subscriber import EntryContext
 from stickybus import Posting
 from tests.checker import Invariant, Violation
 from tests.simulation.database import TABLES
+from tests.simulation.settings import Order
 from tests.simulation.steps import Behaviour, Link, Post
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ class LinkedPosts:
             self._simulation.behaviours[callback] = Behaviour()
             self._simulation.record.posting(process, [callback], sticky=False, known=False)
             self._members[callback] = keys
-            event = process.order(callback)
             group = face.open_group(
-                on_finished=Posting(event=event, search_key1=callback), connection=connection
+                on_finished=Posting(event=Order(callback), search_key1=callback),
+                connection=connection,
             )
             return {"group": group}
         options = dict[str, Any]()

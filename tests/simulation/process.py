@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
@@ -27,15 +26,13 @@ from queue_core.runtime.signal import Signal
 from sql.database import Database
 from stickybus import (
     BusConfig,
-    Circuit,
-    Mode,
     NodeConfig,
     NotificationConfig,
     NotificationService,
     PersistentBus,
-    Posting,
 )
-from tests.simulation.steps import Behaviour, Change, Ending, Link, Post
+from tests.simulation.settings import Order
+from tests.simulation.steps import Behaviour
 from tests.simulation.threads import Killed, Lock, Scheduler, Task
 
 if TYPE_CHECKING:
@@ -43,66 +40,6 @@ if TYPE_CHECKING:
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 BACKOFF_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Order:
-    """The event. Its number is its key."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all processes of one simulation have in common."""
-
-    faces: tuple[str, ...] = ("bus",)
-    mode: Mode = Mode.STICKY_EVENTS
-    subscribers: int = 1
-    exactly_once: bool = False
-    max_run_seconds: float | None = None
-    queue_capacity: int = 6
-    max_failure_retries: int = 2
-    max_redispatches: int = 1
-    handler_threads: int = 2
-    max_entries_claimed: int = 3
-    lease_seconds: float = 15.0
-    circuit: bool = False
-    """Whether failed entries wait for a probe."""
-    long_leases: str = ""
-    """The nodes whose leases are four times as long: a deployment may change them, node by node."""
-    history: Literal["all", "failures"] = "all"
-
-    @property
-    def retry(self) -> Circuit | None:
-        """The policy of all handlers; None for that of the configuration."""
-        if not self.circuit:
-            return None
-        retries = self.max_failure_retries
-        return Circuit(initial_seconds=0.5, maximum_seconds=8, max_retries=retries, jitter=0)
-
-    def lease_of(self, node_name: str) -> float:
-        """Seconds of a node's lease."""
-        return self.lease_seconds * (4 if node_name in self.long_leases else 1)
-
-    def common(self, node_name: str) -> dict[str, Any]:
-        """The settings of the engine that bus and service share."""
-        return {
-            "node_name": node_name,
-            "handler_threads": self.handler_threads,
-            "queue_capacity": self.queue_capacity,
-            "max_entries_claimed": self.max_entries_claimed,
-            "max_failure_retries": self.max_failure_retries,
-            "max_redispatches": self.max_redispatches,
-            "node": NodeConfig(
-                lease_seconds=self.lease_of(node_name),
-                beat_interval_seconds=self.lease_seconds / 3,
-                reap_period_seconds=self.lease_seconds / 3,
-                reap_batch_size=2,
-            ),
-            "poll_interval_seconds": 8.0,
-            "history": self.history,
-        }
 
 
 class ProcessClock:
@@ -373,7 +310,7 @@ class Process:
         except Exception as error:  # noqa: BLE001 -- see `_loop_turn`
             self.simulation.unexpected(f"{self.label} {name}", error)
 
-    # -- what the application does ----------------------------------------------------------------
+    # -- its life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Take part in the cluster, or exit."""
@@ -402,87 +339,6 @@ class Process:
                 lifecycle.membership.leave()
             except SQLAlchemyError as error:  # the other one stops all the same
                 self.simulation.tell(f"  {self.label} leave: {type(error).__name__}")
-
-    def post(self, step: Post, task: Callable[[], Task]) -> None:
-        """Post as the step says. What is to be committed now is in the task's `keys`."""
-        lifecycle = self.lifecycles[step.face]
-
-        links = self.simulation.links
-        settle = list[Callable[[bool], None]]()
-        """What is to be called once it is known whether the transaction has committed."""
-
-        def insert(keys: tuple[int, ...], connection: Any) -> None:
-            at = None if not step.delay else self.clock.now() + timedelta(seconds=step.delay)
-            self.simulation.record.posting(
-                self,
-                keys,
-                sticky=lifecycle.running
-                and lifecycle.config.mode is not Mode.POLLING
-                and self.simulation.concurrency is None
-                and not step.link,
-                known=step.link is not Link.KEY,
-            )
-            if step.link is not Link.KEY:
-                task().keys += keys
-            face: Any = self.queue if step.face == "service" else self.bus
-            options = links.options(self, face, step, keys, connection)
-            postings = [
-                Posting(event=Order(key), search_key1=key, at=at, **options) for key in keys
-            ]
-            post = face.schedule_many if step.face == "service" else face.post_many
-            ids = post(postings, connection=connection)
-            if step.link is Link.GROUP:
-                face.seal(options["group"], connection=connection)
-            settle.append(partial(links.settle, step, keys, ids))
-
-        if step.ending is Ending.OWN:
-            insert(step.keys, None)
-            settle[0](True)
-            return
-        with self.application.connect() as connection:
-            transaction = connection.begin()
-            half = len(step.keys) // 2 if step.ending is Ending.SAVEPOINT else len(step.keys)
-            if half:
-                insert(step.keys[:half], connection)
-            if step.ending is Ending.SAVEPOINT:
-                savepoint = connection.begin_nested()
-                insert(step.keys[half:], connection)
-                savepoint.rollback()
-                del task().keys[len(task().keys) - len(step.keys[half:]) :]
-                settle.pop()(False)
-            if step.ending is Ending.ROLLBACK:
-                transaction.rollback()
-            else:
-                transaction.commit()
-            for one in settle:
-                one(step.ending is not Ending.ROLLBACK)
-
-    def change(self, step: Change) -> None:
-        """Remove or retry an entry, truncate history, pause for some time, resume, or limit."""
-        face: Any = self.bus if step.face == "bus" else self.service
-        if step.what == "truncate":
-            face.truncate_history()
-        elif step.what == "remove" and self.queue is not None:
-            self.queue.remove(search_key1=step.key)
-        elif step.what.startswith("pause"):
-            queue: Any = self.bus if step.face == "bus" else self.queue
-            handler = "subscriber-0" if step.what == "pause one handler" else None
-            queue.pause(handler=handler, until=timedelta(seconds=1.5 * step.key))
-        elif step.what == "limit":
-            queue = self.bus if step.face == "bus" else self.queue
-            queue.limit(concurrency=step.key)
-            self.simulation.concurrency = step.key
-        elif step.what == "resume":
-            queue = self.bus if step.face == "bus" else self.queue
-            queue.resume()
-        elif step.what == "retry":
-            reads: Any = self.bus if step.face == "bus" else self.queue
-            for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):
-                face.retry(entry.record_id)
-
-    def order(self, key: int) -> Order:
-        """The event of this key."""
-        return Order(key)
 
     # -- handlers ---------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ from tests.checker import (
     judge,
 )
 from tests.simulation.database import TABLES, Databases
-from tests.simulation.process import Process, Settings
+from tests.simulation.process import Process
+from tests.simulation.settings import Settings
 from tests.simulation.threads import Scheduler
 
 

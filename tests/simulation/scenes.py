@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tests.simulation.process import Settings
+from tests.simulation.settings import Settings
 from tests.simulation.steps import (
     Behaviour,
     Change,

@@ -19,8 +19,8 @@ from sql.schema import create
 from tests.simulation.database import Databases
 from tests.simulation.generator import Generator, settings_of
 from tests.simulation.planted import planted
-from tests.simulation.process import Settings
 from tests.simulation.record import Result
+from tests.simulation.settings import Settings
 from tests.simulation.simulation import simulate, simulating
 from tests.simulation.steps import Step
 

@@ -30,10 +30,12 @@ from queue_core.running.subscriber import EntryContext
 from sql.statements import nodes as node_rows
 from sql.tables import entry_tables
 from tests.checker import Invariant, Violation
+from tests.simulation.application import change, post
 from tests.simulation.database import Databases, watching
 from tests.simulation.linked_posts import LinkedPosts
-from tests.simulation.process import Process, Settings
+from tests.simulation.process import Process
 from tests.simulation.record import Record, Result, Run
+from tests.simulation.settings import Settings
 from tests.simulation.steps import (
     Behaviour,
     Change,
@@ -131,13 +133,13 @@ class Simulation:
                 if "start" not in process.tasks:  # `stop` does nothing while another thread starts
                     self._go(process.begin("leave", process.leave), step)
             case Change():
-                self._go(process.begin(step.what, functools.partial(process.change, step)), step)
+                self._go(process.begin(step.what, functools.partial(change, process, step)), step)
             case Post():
                 if step.face not in process.lifecycles or self.record.knows(step.keys):
                     return
                 self.behaviours |= dict.fromkeys(step.keys, step.behaviour)
                 name = f"post {step.keys[0]}"
-                work = functools.partial(process.post, step, lambda: process.tasks[name])
+                work = functools.partial(post, process, step, lambda: process.tasks[name])
                 self._go(process.begin(name, work), step)
 
     def _go(self, task: Task | None, step: Post | Go | Leave | Change | Start) -> None:

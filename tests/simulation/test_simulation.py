@@ -14,9 +14,9 @@ from tests.checker import Invariant
 from tests.cloners import SQLiteFiles
 from tests.simulation.database import Databases
 from tests.simulation.planted import BUGS, planted
-from tests.simulation.process import Settings
 from tests.simulation.scenes import SCENES
 from tests.simulation.seeds import databases_in, in_memory, run_seed, shrink
+from tests.simulation.settings import Settings
 from tests.simulation.simulation import simulate
 from tests.simulation.steps import Behaviour, Ending, Fault, Go, Kill, Post, Start, Step
 
