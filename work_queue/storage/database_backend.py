@@ -138,13 +138,27 @@ class DatabaseBackend:
             return self._modify_inside(claimant, modification, connection)
         self._transactions.keep_time()
         with self._metrics.modification():
-            modified = self._transactions.write(
-                None,
-                TABLE,
-                lambda inner: modification.run(inner, self.statements, self._moment(claimant)),
-            )
+            modified = self._modify(claimant, modification)
         self._written(modification)
         return modified
+
+    def _modify(self, claimant: str, modification: Modification) -> Modified:
+        transactions, statements = self._transactions, self.statements
+
+        def end(connection: Connection) -> Modified | None:
+            return modification.end(connection, statements, self._moment(claimant))
+
+        def run(connection: Connection) -> Modified:
+            return modification.run(connection, statements, self._moment(claimant))
+
+        if modification.is_lone_delete and statements.tasks.ends_at_once():
+            database = transactions.database
+            ended = transactions.reaching(
+                lambda: database.write_autocommit(end, lambda _, modified: modified)
+            )
+            if ended is not None:
+                return ended
+        return transactions.write(None, TABLE, run)
 
     def _written(self, modification: Modification) -> None:
         """Tell of what a modification has committed."""

@@ -60,6 +60,25 @@ class Modification:
         """Queues in which there may be something to claim, now or later."""
         return self.freed.union(queue for queue, _ in self.arrivals)
 
+    @property
+    def is_lone_delete(self) -> bool:
+        """Whether it deletes one task, and that is all."""
+        return self._tasks.lone_delete is not None and not self._docs.any
+
+    def end(
+        self, connection: Connection, statements: Statements, moment: Moment
+    ) -> Modified | None:
+        """Do a lone delete by one statement, for databases that have such.
+
+        None if nothing was written: `run` does it, or says what is at fault.
+        """
+        tasks = self._tasks.end(connection, statements.tasks, moment)
+        if tasks is None:
+            return None
+        self.kept, self.freed = tasks.kept, frozenset(tasks.freed)
+        self.counted = len(list(tasks.counts()))
+        return Modified()
+
     def run(
         self,
         connection: Connection,

@@ -46,6 +46,14 @@ class TaskChanges:
         self._rows = dict[str, Any]()
         self._skipped = set[int]()
 
+    @property
+    def lone_delete(self) -> TaskRef | None:
+        """The task that is deleted, if nothing else is done with tasks."""
+        if self.inserts or len(self.named) != 1:
+            return None
+        [only] = self.named.values()
+        return only.task if isinstance(only, Delete) else None
+
     def examine(
         self, connection: Connection, tasks: WorkTasks, moment: Moment, *, borrowed: bool
     ) -> Faults:
@@ -92,6 +100,27 @@ class TaskChanges:
         if not isinstance(action, Depend) and moment.held_by_another(row):
             return FaultKind.CLAIM
         return None
+
+    def end(self, connection: Connection, tasks: WorkTasks, moment: Moment) -> WrittenTasks | None:
+        """Do a lone delete, and count it, by one statement; None if it has written nothing."""
+        ref = self.lone_delete
+        if ref is None:
+            return None
+        end = {
+            "of_task": ref.id,
+            "of_version": ref.version,
+            "of_queue": ref.queue,
+            "now": moment.now,
+            "by": moment.claimant,
+        }
+        rows = tasks.end(connection, end)
+        if not rows:
+            return None
+        written = WrittenTasks()
+        for row in rows:
+            written.end(row, moment)
+            written.kept.update([row.queue] if row.keeps_history else [])
+        return written
 
     def write(
         self, connection: Connection, tasks: WorkTasks, history: WorkHistory, moment: Moment

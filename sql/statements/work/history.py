@@ -15,7 +15,8 @@ from sql.statements.work.claims import IDS, VALUES
 from sql.tables import in_schema, work_queue_settings, work_task_history, work_tasks
 from sql.types import UtcDateTime
 
-_ENDED = {"record_id", "finished_date", "finished_by"}
+ENDED = ("record_id", "finished_date", "finished_by")
+"""The columns that a task gets when it ends."""
 
 
 class WorkHistory(Ranges):
@@ -37,7 +38,7 @@ class WorkHistory(Ranges):
     @memoized_property
     def _copied(self) -> Any:
         tasks, past = self.tasks, self.past
-        copied = [column.name for column in past.c if column.name not in _ENDED]
+        copied = [column.name for column in past.c if column.name not in ENDED]
         ended = [
             bindparam("finished_date", type_=UtcDateTime()).label("finished_date"),
             bindparam("finished_by", type_=String()).label("finished_by"),

@@ -159,6 +159,19 @@ class WorkTasks(WorkClaims):
             return
         connection.execute(self._gone, [{"of_task": one} for one in sorted(ids)])
 
+    def ends_at_once(self) -> bool:
+        """Whether one statement deletes a task, keeps it in history, and counts it."""
+        return False
+
+    def end(self, connection: Connection, end: Mapping[str, Any]) -> list[Row[Any]]:
+        """Delete a task, keep it if its queue has history, and count it; return it as `lock` does.
+
+        `end` has `of_task`, `of_version`, `of_queue` (empty: any), `now`, and `by`, the claimant.
+        Nothing is done to a task that is another version, or in another queue, or that another
+        claimant holds, nor to one that nobody has claimed yet and that is still to arrive.
+        """
+        raise NotImplementedError
+
     @memoized_property
     def _gone(self) -> Any:
         return delete(self.table).where(

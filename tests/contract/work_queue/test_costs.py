@@ -1,6 +1,9 @@
-"""What a claim pays for limits and recurring schedules, in statements. Plans have a test, too."""
+"""What claims and deletes cost, in statements. Plans have a test, too."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Connection, event
@@ -10,7 +13,9 @@ from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.test_limits import HOUR
 from tests.contract.work_queue.test_refused_schedules import REFUSED
-from work_queue.modification import Insert
+from work_queue.faults import DependencyError
+from work_queue.modification import Delete, Insert
+from work_queue.refs import TaskRef
 from work_queue.work_queue import WorkQueue
 
 pytestmark = pytest.mark.database_only
@@ -19,24 +24,33 @@ OTHERS = 50
 NOTHING, WHY, HELD, DUE, LIMITED = 1, 1, 2, 5, 2
 """Statements that a claim pays to get nothing, and to learn why; then to learn what is due and
 limited; to insert what is due; and to see what a limit leaves."""
+DELETE, REFUSAL = 3, 1
+"""Statements of a lone delete in a transaction, and of one that is refused."""
 
 
-def cost(work: WorkQueue, *queues: str, tasks: int = 1) -> int:
-    """The statements of a claim, which gets a task if there are `tasks`."""
+@contextmanager
+def caught(work: WorkQueue) -> Iterator[list[str]]:
+    """The statements that are sent in a block."""
     engines, sent = backend_of(work).database.engines, list[str]()
 
     def catch(_c: Connection, _cursor: object, statement: str, *_others: object) -> None:
         sent.append(statement)
 
-    for _ in range(tasks):
-        work.insert(queues[0])
     for engine in engines:
         event.listen(engine, "before_cursor_execute", catch)
     try:
-        task = work.try_claim(*queues)
+        yield sent
     finally:
         for engine in engines:
             event.remove(engine, "before_cursor_execute", catch)
+
+
+def cost(work: WorkQueue, *queues: str, tasks: int = 1) -> int:
+    """The statements of a claim, which gets a task if there are `tasks`."""
+    for _ in range(tasks):
+        work.insert(queues[0])
+    with caught(work) as sent:
+        task = work.try_claim(*queues)
     assert (task is not None) == bool(tasks)
     return len(sent)
 
@@ -98,3 +112,35 @@ def test_a_limited_queue_costs_the_same_with_any_number_of_tasks(
     work.modify(*(Insert(queue="a") for _ in range(100)))
     work.claim_many("a", limit=50, lease_seconds=HOUR)
     assert cost(work, "a") == few
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_lone_delete_is_one_statement_where_a_database_can(
+    work: WorkQueue,
+    keeps: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    work.keep_history("a", keep=keeps)
+    work.insert("a", {"n": 1})
+    task = work.claim("a")
+    at_once = backend_of(work).statements.tasks.ends_at_once()
+
+    with caught(work) as sent:
+        work.modify(task.delete())
+
+    assert len(sent) == (1 if at_once else DELETE + keeps)
+    assert work.queues() == {}
+    assert [one.value for one in work.finished_tasks("a")] == [{"n": 1}] * keeps
+    with caught(work) as sent, pytest.raises(DependencyError):
+        work.modify(task.delete())
+    assert len(sent) == at_once + REFUSAL
+
+
+def test_a_task_that_nobody_has_claimed_is_counted_when_it_is_deleted_before_its_date(
+    work: WorkQueue,
+) -> None:
+    tasks = [work.insert("a", delay=3600) for _ in range(2)]
+    work.modify(tasks[0].delete())
+    [stats] = work.queue_stats()
+    assert (stats.tasks, stats.future) == (1, 1)
+    work.modify(Delete(TaskRef(tasks[1].id, 0)))
+    assert work.queues() == {}
