@@ -29,9 +29,16 @@ class MakeWork(Protocol):
     def __call__(self, **options: Any) -> WorkQueue: ...
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what no service can do, and most of services on other databases than SQLite."""
-    without = {item for item in items if _is_on_service(item) and not _can_be_served(item)}
+    """Leave out what no service can do, and most of services on other databases than SQLite.
+
+    The rest on services is marked so, also where a test chooses its places itself.
+    """
+    on_service = [item for item in items if _is_on_service(item)]
+    for item in on_service:
+        item.add_marker(pytest.mark.remote)
+    without = {item for item in on_service if not _can_be_served(item)}
     items[:] = [item for item in items if item not in without]
     config.hook.pytest_deselected(items=list(without))
 
@@ -55,12 +62,7 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
     return {} if callspec is None else callspec.params
 
 
-@pytest.fixture(
-    params=[
-        "database",
-        *(pytest.param(wire, marks=pytest.mark.remote) for wire in ("http", "grpc")),
-    ]
-)
+@pytest.fixture(params=["database", "http", "grpc"])
 def place(request: pytest.FixtureRequest) -> str:
     """Where the test's work queues are."""
     return str(request.param)
