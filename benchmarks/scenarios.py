@@ -28,6 +28,7 @@ from benchmarks.rates import (
     queues,
     through,
 )
+from benchmarks.service import service
 from benchmarks.snapshot import snapshot
 from benchmarks.spark_peers import spark_peers
 from benchmarks.tasks import task_claims, tasks
@@ -52,6 +53,7 @@ SCENARIOS: dict[str, Scenario] = {
     "limit-keys": limit_keys,
     "tasks": tasks,
     "task-claims": task_claims,
+    "service": service,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,
