@@ -11,7 +11,7 @@ from pyarrow.parquet import ParquetFile
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.errors import ArchiveDamagedError
-from history_pipeline.rows.arrow_schema import HISTORY_ARROW_SCHEMA, READ_SCHEMA
+from history_pipeline.rows.arrow_schema import HISTORY_ARROW_SCHEMA
 
 BATCH_ROWS = 16_384
 """Rows whose columns are in memory at once."""
@@ -35,10 +35,10 @@ def parquet_file(storage: ArrowStorage, file: DataFile) -> Iterator[ParquetFile]
         ) from error
 
 
-def read_rows(storage: ArrowStorage, file: DataFile) -> pa.Table:
-    """The rows of a file, with `READ_SCHEMA`. Columns that history did not have yet are null."""
+def read_rows(storage: ArrowStorage, file: DataFile, schema: pa.Schema) -> pa.Table:
+    """The rows of a file, with a schema. Columns that history did not have yet are null."""
     with parquet_file(storage, file) as parquet:
-        return completed(parquet.read(columns=READ_SCHEMA.names), READ_SCHEMA)
+        return completed(parquet.read(columns=schema.names), schema)
 
 
 def row_batches(storage: ArrowStorage, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -22,9 +22,9 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import read_rows
 from history_pipeline.period import EVER, Period
-from history_pipeline.rollups.rollup import figures_of, ids_of, merged
-from history_pipeline.rollups.rollup_tables import SCHEMAS, Rollup
-from history_pipeline.rows.arrow_entries import entries, within
+from history_pipeline.rollups.parts import Rollup
+from history_pipeline.rollups.rolling import Rolling
+from history_pipeline.rows.arrow_entries import within
 from queue_core.runtime.log import get_logger
 
 VERSION = 1
@@ -36,11 +36,12 @@ _log = get_logger(__name__)
 
 
 class KeptRollups:
-    """The roll-ups of one main table's archive."""
+    """The roll-ups of one table's archive."""
 
-    def __init__(self, storage: ArrowStorage, table: str) -> None:
+    def __init__(self, storage: ArrowStorage, table: str, rolling: Rolling) -> None:
         self._storage = storage
         self._table = table
+        self._rolling = rolling
 
     def of_day(self, day: str, files: Sequence[DataFile]) -> Rollup:
         """The roll-up of a day (`2026-01-31`), whose files are given: the kept one, or a new one.
@@ -51,7 +52,7 @@ class KeptRollups:
         kept = self._read(path, made_of)
         if kept is not None:
             return kept
-        found = rolled_files(self._storage, self._table, files)
+        found = rolled_files(self._storage, self._table, self._rolling, files)
         try:
             self._storage.put(path, _encoded(found, made_of))
         except OSError as error:
@@ -72,14 +73,18 @@ class KeptRollups:
                 name: table.filter(compute.equal(table[_PART], name))
                 .select(schema.names)
                 .cast(schema)
-                for name, schema in SCHEMAS.items()
+                for name, schema in self._rolling.schemas.items()
             }
         except (pa.ArrowException, OSError, KeyError):
             return None
 
 
 def rolled_files(
-    storage: ArrowStorage, table: str, files: Sequence[DataFile], period: Period = EVER
+    storage: ArrowStorage,
+    table: str,
+    rolling: Rolling,
+    files: Sequence[DataFile],
+    period: Period = EVER,
 ) -> Rollup:
     """The roll-up of the rows of some files: all ids, and figures of those of a period.
 
@@ -87,9 +92,9 @@ def rolled_files(
     """
     found = []
     for file in files:
-        rows = entries(read_rows(storage, file), table)
-        found.append(figures_of(within(rows, period)) | ids_of(rows))
-    return merged(found)
+        rows = rolling.prepared(read_rows(storage, file, rolling.columns), table)
+        found.append(rolling.figures_of(within(rows, period)) | rolling.ids_of(rows))
+    return rolling.merged(found)
 
 
 def _made_of(files: Sequence[DataFile]) -> bytes:

@@ -34,11 +34,11 @@ from history_pipeline.audits.figures import (
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.progress import Progress, silent
 from history_pipeline.rollups.id_ranges import IdRanges
+from history_pipeline.rollups.parts import ID_TABLES, ranges_by_table
 from history_pipeline.rollups.rolled_faults import KnownIds, chain_faults
 from history_pipeline.rollups.rolled_figures import comparison, tables_of
 from history_pipeline.rollups.rolled_tables import RolledTable, read_table
-from history_pipeline.rollups.rollup import merged, ranges_by_table
-from history_pipeline.rollups.rollup_tables import FIGURES, ID_TABLES
+from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
 from history_pipeline.rows.kind import ENTRIES
 from sql import schema
@@ -90,15 +90,18 @@ def rolled_audit(
         read = [
             read_table(
                 name,
+                ROLLED_ENTRIES,
                 database if name in live else None,
                 ArrowStorage(f"{archive}/{name}") if name in archived else None,
                 spans,
-                progress,
+                progress=progress,
             )
             for name in known_tables(live, archived, tables)
         ]
         rollups = {
-            span: merged((part for one in read for part in one.figures[span]), FIGURES)
+            span: ROLLED_ENTRIES.merged(
+                (part for one in read for part in one.figures[span]), ROLLED_ENTRIES.figures
+            )
             for span in spans
         }
         known = {one.name: _known(one) for one in read}
@@ -127,7 +130,7 @@ def rolled_audit(
 
 def _known(read: RolledTable) -> KnownIds:
     """What is known of the ids of a table."""
-    ids = merged(read.ids, ID_TABLES)
+    ids = ROLLED_ENTRIES.merged(read.ids, ID_TABLES)
     ranges = ranges_by_table(ids["ids"]).get(read.name, IdRanges.union([]))
     return KnownIds(ranges, ids["chains"], read.live)
 

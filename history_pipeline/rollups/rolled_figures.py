@@ -17,8 +17,8 @@ from history_pipeline.audits.figures import (
     MEASURES,
     PERCENTS,
 )
-from history_pipeline.rollups.rollup import of_grouping
-from history_pipeline.rollups.rollup_tables import COUNTS, SCHEMAS, Rollup
+from history_pipeline.rollups.parts import Rollup
+from history_pipeline.rollups.rollup_tables import COUNTED, COUNTS, GROUPED
 from history_pipeline.rollups.sketch import percentiles
 
 _MICROS = 1_000_000
@@ -30,7 +30,7 @@ _TIMES = {
     for figure in ("count", "avg", "min", "max", *(f"p{percent}" for percent in PERCENTS))
 }
 STATISTICS = pa.schema(
-    [SCHEMAS["counts"].field(name) for name in ("grouping", *KEYS)]
+    [COUNTED["counts"].schema.field(name) for name in ("grouping", *KEYS)]
     + [*_COUNTS.items(), *_TIMES.items()]
 )
 _BOUNDS = ("from_seconds", "to_seconds")
@@ -70,7 +70,10 @@ def statistics(rollup: Rollup, groupings: Iterable[str]) -> pa.Table:
     """The statistics of some groupings, in this order, and by their keys."""
     found = list[dict[str, Any]]()
     for grouping in groupings:
-        counts, times = (of_grouping(rollup[name], name, grouping) for name in ("counts", "times"))
+        keys = GROUPINGS[grouping]
+        counts, times = (
+            GROUPED.of(rollup[name], part, grouping, keys) for name, part in COUNTED.items()
+        )
         sketches = _sketches(times)
         rows = [_row(row, sketches) for row in counts.to_pylist()]
         found += sorted(rows, key=lambda row: [_nulls_first(row[key]) for key in KEYS])

@@ -1,4 +1,4 @@
-"""One main table with its history and archive, read for an audit by roll-ups."""
+"""One history with its archive and its main table, read for a report by roll-ups."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from history_pipeline.period import DAY, Period
 from history_pipeline.progress import Progress
 from history_pipeline.rollups.id_ranges import IdRanges
 from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
-from history_pipeline.rollups.rollup import figures_of, ids_of, merged, ranges_by_table
-from history_pipeline.rollups.rollup_tables import FIGURES, ID_TABLES, Rollup
-from history_pipeline.rows.arrow_entries import entries, within, without_messages
-from history_pipeline.rows.arrow_schema import READ_SCHEMA
-from history_pipeline.rows.columns import READ_COLUMNS
+from history_pipeline.rollups.parts import ID_TABLES, Rollup, ranges_by_table
+from history_pipeline.rollups.rolling import Rolling
+from history_pipeline.rows.arrow_entries import within, without_messages
 from history_pipeline.source.pages import pages
 from sql.database import Database
 from sql.tables import entry_tables
@@ -40,7 +38,6 @@ _ROLLED_ROWS = 250_000
 """Rows of live history in memory at once."""
 _LIVE = pa.schema([("record_id", pa.int64()), ("chain_id", pa.int64())])
 _LIVE_SCHEMA = pa.schema([("record_id", pa.int64()), ("origin_id", pa.int64())])
-_ERROR = READ_COLUMNS.index("last_error")
 
 
 @dataclass
@@ -48,6 +45,7 @@ class RolledTable:
     """What was read of one table. A count is None if its place was not read."""
 
     name: str
+    rolling: Rolling
     figures: dict[str, list[Rollup]]
     """Roll-ups of each span, which together are its figures."""
     ids: list[Rollup] = field(default_factory=list)
@@ -62,32 +60,34 @@ class RolledTable:
     archived_count: int | None = None
 
     def add(self, rows: pa.Table, spans: Spans) -> None:
-        """Add rows of `arrow_entries.entries`."""
-        self.ids.append(ids_of(rows))
+        """Add prepared rows."""
+        self.ids.append(self.rolling.ids_of(rows))
         for span, period in spans.items():
             chosen = within(rows, period)
             if len(chosen):
-                self.gather(span, figures_of(chosen))
+                self.gather(span, self.rolling.figures_of(chosen))
 
     def gather(self, span: str, rollup: Rollup) -> None:
         """Add a roll-up to the figures of a span."""
         gathered = self.figures[span]
         gathered.append(rollup)
         if len(gathered) >= _MERGED:
-            self.figures[span] = [merged(gathered, FIGURES)]
+            self.figures[span] = [self.rolling.merged(gathered, self.rolling.figures)]
 
     def ids_by_range(self) -> IdRanges:
         """All ids that have ended, so far as they were read."""
-        ids = merged(self.ids, ID_TABLES)
+        ids = self.rolling.merged(self.ids, ID_TABLES)
         alone = ranges_by_table(ids["ids"]).get(self.name, IdRanges.union([]))
         return IdRanges.union([alone, IdRanges.of(ids["chains"]["record_id"].to_numpy())])
 
 
 def read_table(
     name: str,
+    rolling: Rolling,
     database: Database | None,
     archive: ArrowStorage | None,
     spans: Spans,
+    *,
     progress: Progress,
 ) -> RolledTable:
     """Read one table of a database, of an archive, or of both.
@@ -95,31 +95,33 @@ def read_table(
     First what the archive holds by now, then the live entries, then history, and at last what the
     archive has taken over meanwhile.
     """
-    found = RolledTable(name, {span: [] for span in spans})
+    found = RolledTable(name, rolling, {span: [] for span in spans})
     log = None if archive is None else ArchiveLog(archive, name)
     manifests = list[Manifest]()
     if log is not None:
         manifests = log.open() if database is None else check_agreement(log, database)
     files = live_files(manifests)
     if database is not None:
-        found.last_id = database.fetch(lambda connection: _last_id(connection, name))
+        tables = _tables(rolling, name)
+        found.last_id = database.fetch(lambda connection: _last_id(connection, tables))
         found.last_id = max(found.last_id, *(file.last_id for file in files), 0)
     if log is not None:
         _read_days(found, log.storage, files, spans, progress)
     if database is None:
         return found
     archived = found.ids_by_range()
-    found.live = _live(database, name)
-    found.live_count = len(found.live)
+    if rolling.kind.shared is None:
+        found.live = _live(database, name)
+        found.live_count = len(found.live)
     doubtful = _read_history(found, database, archived, spans, progress)
     if log is not None:
         if len(doubtful):
-            copies = _copies(log.storage, files, doubtful["record_id"])
-            found.differing = _differing(doubtful, copies)
+            copies = _copies(log.storage, rolling, files, doubtful["record_id"])
+            found.differing = _differing(rolling, doubtful, copies)
             key = ["record_id", "finished_date"]
             doubtful = doubtful.join(copies.select(key), key, join_type="left anti")
         _read_new(found, log, manifests, spans)
-    found.add(entries(doubtful.select(READ_COLUMNS), name), spans)
+    found.add(rolling.prepared(doubtful.select(rolling.columns.names), name), spans)
     return found
 
 
@@ -131,7 +133,7 @@ def _read_days(
     progress: Progress,
 ) -> None:
     """Add what an archive holds, day by day."""
-    kept = KeptRollups(storage, found.name)
+    kept = KeptRollups(storage, found.name, found.rolling)
     by_date = attrgetter("event_date")
     days = [(day, [*of]) for day, of in groupby(sorted(files, key=by_date), key=by_date)]
     found.archived_count = sum(file.fingerprint.rows for file in files)
@@ -146,7 +148,8 @@ def _read_days(
             if begun and over:
                 found.gather(span, rollup)
             elif period.meets(day):
-                found.gather(span, rolled_files(storage, found.name, of_day, period))
+                part = rolled_files(storage, found.name, found.rolling, of_day, period)
+                found.gather(span, part)
     progress(f"{found.name}: days of the archive", len(days), len(days))
 
 
@@ -158,17 +161,18 @@ def _read_history(
     progress: Progress,
 ) -> pa.Table:
     """Add live history. Returns the rows whose ids are archived as well, which were not added."""
-    table = entry_tables(found.name).history
+    rolling = found.rolling
+    table = rolling.kind.history(found.name)
     first, last = database.fetch(lambda connection: _bounds(connection, table))
     step = f"{found.name}: rows of history"
-    doubtful, found.history_count = [READ_SCHEMA.empty_table()], 0
-    batches = pages(database, table, READ_SCHEMA, first_id=first, last_id=last)
+    doubtful, found.history_count = [rolling.columns.empty_table()], 0
+    batches = pages(database, table, rolling.columns, first_id=first, last_id=last)
     for rows in _gathered(batches):
         found.history_count += len(rows)
         ids = rows["record_id"].to_numpy()
         twice = pa.array(archived.rows_of(ids) > 0)
         doubtful.append(rows.filter(twice))
-        found.add(entries(rows.filter(compute.invert(twice)), found.name), spans)
+        found.add(rolling.prepared(rows.filter(compute.invert(twice)), found.name), spans)
         progress(step, int(ids[-1]) - first + 1, last - first + 1)
     return pa.concat_tables(doubtful)
 
@@ -193,35 +197,38 @@ def _read_new(
     spans: Spans,
 ) -> None:
     """Add rows that the archive took over before their place in history was read."""
-    seen = found.ids_by_range()
+    seen, rolling = found.ids_by_range(), found.rolling
     for manifest in log.manifests()[len(manifests) :]:
         if manifest.kind is Kind.ARCHIVE:
             for file in manifest.files:
-                rows = read_rows(log.storage, file)
+                rows = read_rows(log.storage, file, rolling.columns)
                 missed = seen.rows_of(rows["record_id"].to_numpy()) == 0
-                found.add(entries(rows.filter(pa.array(missed)), found.name), spans)
+                found.add(rolling.prepared(rows.filter(pa.array(missed)), found.name), spans)
             found.archived_count = (found.archived_count or 0) + manifest.fingerprint.rows
 
 
-def _copies(storage: ArrowStorage, files: Sequence[DataFile], ids: pa.ChunkedArray) -> pa.Table:
+def _copies(
+    storage: ArrowStorage, rolling: Rolling, files: Sequence[DataFile], ids: pa.ChunkedArray
+) -> pa.Table:
     """The archived rows of some ids."""
     low, high = compute.min(ids).as_py(), compute.max(ids).as_py()
-    found = [READ_SCHEMA.empty_table()]
+    found = [rolling.columns.empty_table()]
     for file in files:
         if file.first_id <= high and file.last_id >= low:
-            rows = read_rows(storage, file)
+            rows = read_rows(storage, file, rolling.columns)
             found.append(rows.filter(compute.is_in(rows["record_id"], ids)))
     return pa.concat_tables(found)
 
 
-def _differing(live: pa.Table, archived: pa.Table) -> list[int]:
+def _differing(rolling: Rolling, live: pa.Table, archived: pa.Table) -> list[int]:
     """Ids of rows that differ in anything that is read of them.
 
     Of an error that is the type alone: an archive may leave out its message.
     """
+    names, error = rolling.columns.names, rolling.kind.error
     live, archived = (
-        rows.set_column(_ERROR, "last_error", without_messages(rows["last_error"]))
-        for rows in (live.select(READ_COLUMNS), archived.select(READ_COLUMNS))
+        rows.set_column(names.index(error), error, without_messages(rows[error]))
+        for rows in (live.select(names), archived.select(names))
     )
     both = live.join(archived, "record_id", join_type="inner", right_suffix=":archived")
     differs = [
@@ -229,7 +236,7 @@ def _differing(live: pa.Table, archived: pa.Table) -> list[int]:
             compute.fill_null(compute.not_equal(one, other), False),
             compute.not_equal(one.is_null(), other.is_null()),
         )
-        for name in READ_COLUMNS
+        for name in names
         if name != "record_id"
         for one, other in [(both[name], both[f"{name}:archived"])]
     ]
@@ -254,7 +261,11 @@ def _bounds(connection: Connection, table: Table) -> tuple[int, int]:
     return (1, 0) if lowest is None else (lowest, highest)
 
 
-def _last_id(connection: Connection, name: str) -> int:
+def _tables(rolling: Rolling, name: str) -> set[Table]:
+    """The history, and the main table if it has one."""
+    return {rolling.kind.table(name), rolling.kind.history(name)}
+
+
+def _last_id(connection: Connection, tables: Iterable[Table]) -> int:
     """The largest id that anybody can see; 0 if there is none."""
-    pair = entry_tables(name)
-    return max(_bounds(connection, table)[1] for table in (pair.main, pair.history))
+    return max(_bounds(connection, table)[1] for table in tables)

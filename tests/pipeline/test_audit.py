@@ -265,7 +265,7 @@ def test_what_can_not_work_is_told_before_anything_is_read(
 ) -> None:
     monkeypatch.setattr(
         "history_pipeline.rollups.rolled_audit.read_table",
-        lambda *_: pytest.fail("history was read"),
+        lambda *_, **__: pytest.fail("history was read"),
     )
     code, told = expected
     assert told in run(*arguments, expect=code)

@@ -16,6 +16,7 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import live_files
 from history_pipeline.rollups.kept_rollups import KeptRollups
+from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from tests import requirements as needs
 from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import sample_history
@@ -45,7 +46,7 @@ def test_what_arrow_writes_is_private(database_url: URL, tmp_path: Path) -> None
     files = live_files(ArchiveLog(storage, "bus_events").manifests())
     [day, *_others] = sorted({file.event_date for file in files})
 
-    KeptRollups(storage, "bus_events").of_day(
+    KeptRollups(storage, "bus_events", ROLLED_ENTRIES).of_day(
         day, [file for file in files if file.event_date == day]
     )
 
