@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from history_pipeline.archives.verification import Verified, checksums, verify_archive
     from history_pipeline.audits.audit import audit
     from history_pipeline.audits.figures import Audit
+    from history_pipeline.audits.task_figures import TaskAudit
     from history_pipeline.period import Period
     from history_pipeline.reports.report import write_figures, write_page
     from history_pipeline.rollups.rolled_audit import rolled_audit
+    from history_pipeline.rollups.rolled_task_audit import rolled_task_audit
     from history_pipeline.scale import Scale
     from history_pipeline.session import open_session
     from history_pipeline.source.data_source import StickybusSource, read_history
@@ -46,6 +48,7 @@ __all__ = [
     "Replayed",
     "Scale",
     "StickybusSource",
+    "TaskAudit",
     "Verified",
     "archive_changes",
     "archive_history",
@@ -62,6 +65,7 @@ __all__ = [
     "read_history",
     "replay_archive",
     "rolled_audit",
+    "rolled_task_audit",
     "verify_archive",
     "verify_content",
     "write_figures",
@@ -77,9 +81,11 @@ _MODULES = {
     "history_pipeline.archives.verification": ("Verified", "checksums", "verify_archive"),
     "history_pipeline.audits.audit": ("audit",),
     "history_pipeline.audits.figures": ("Audit",),
+    "history_pipeline.audits.task_figures": ("TaskAudit",),
     "history_pipeline.period": ("Period",),
     "history_pipeline.reports.report": ("write_figures", "write_page"),
     "history_pipeline.rollups.rolled_audit": ("rolled_audit",),
+    "history_pipeline.rollups.rolled_task_audit": ("rolled_task_audit",),
     "history_pipeline.scale": ("Scale",),
     "history_pipeline.session": ("open_session",),
     "history_pipeline.source.data_source": ("StickybusSource", "read_history"),

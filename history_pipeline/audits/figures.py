@@ -158,7 +158,7 @@ def known_tables(
     of tasks.
     """
     for table in wanted or ():
-        check_entries(table, "the report")
+        check_entries(table, "this report")
     known = sorted({*live, *archived})
     unknown = [table for table in wanted or () if table not in known]
     if unknown or not known:

@@ -3,93 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from history_pipeline.audits.figures import Audit
 from history_pipeline.period import compared
 from history_pipeline.reports import plots
-from history_pipeline.reports.alarm import ALARMING_SHARE, failing, risen
+from history_pipeline.reports.alarm import ALARMING_SHARE, risen
 from history_pipeline.reports.drawing import OUTCOMES
-from history_pipeline.reports.verdict import SENTENCES, verdict
+from history_pipeline.reports.template import NO_NAME, period_words, precision, rendered
+from history_pipeline.reports.verdict import verdict
 from history_pipeline.reports.wording import duration, percentage
 
-SHOWN = 30
-"""Rows of a table of the page; the JSON has all."""
-NO_NAME = "(none)"
 _MOST_FAILED_RUNS = 6
 """From this number on, failed runs share one bar."""
-
-_LARGE = 10.0
 
 Row = Mapping[str, Any]
 
 
 def render(audit: Audit) -> str:
     """The page as HTML. Every name in it is escaped; it loads nothing and runs nothing."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "failing": failing,
-        "mean": _mean,
-        "fault": lambda fault: SENTENCES[fault][0],
-        "duration": duration,
-        "count": _count,
-        "moment": _moment,
-    }
     statistics = _by_grouping(audit.rows("statistics"))
     total = statistics["total"][0] if statistics["total"] else None
     now = audit.period.until or audit.made
-    return environment.get_template("report.html.j2").render(
+    return rendered(
+        "report.html.j2",
+        title="Stickybus report",
         audit=audit,
         verdict=verdict(audit),
-        period=_period(audit, statistics["hour"]),
-        precision=_precision(audit.percentile_error),
+        period=period_words(audit.period, audit.made, statistics["hour"], "entries"),
+        precision=precision(audit.percentile_error),
         total=total,
         statistics=statistics,
         comparison=_comparison(audit.rows("comparison")),
         days=[f"{compared(now)['yesterday'].since:%Y-%m-%d}"],
         alarming=percentage(round(ALARMING_SHARE * 100), 100),
         rows=audit.rows,
-        plots={
-            name: None if plot is None else {"svg": Markup(plot.svg), "words": plot.words}  # noqa: S704 -- matplotlib's, which escapes
-            for name, plot in _plots(audit, statistics).items()
-        },
+        drawn=_plots(audit, statistics),
         step=plots.step_name(statistics["hour"]),
-        percentage=percentage,
-        shown=SHOWN,
-        no_name=NO_NAME,
         several=len(audit.audited) > 1,
     )
-
-
-def _period(audit: Audit, hours: Sequence[Row]) -> str:
-    """The time in which the entries ended that the page counts, in words."""
-    since, until = audit.period
-    if since is None and until is None:
-        if not hours:
-            return "all entries that have ended"
-        first, last = (of(row["hour"] for row in hours) for of in (min, max))
-        end = min(last + timedelta(hours=1), max(audit.made, last))
-        return f"all entries that ended, from {_minute(first)} to {_minute(end)} UTC"
-    begins = "" if since is None else f"from {_minute(since)} "
-    ends = f"to {_minute(audit.made)}" if until is None else f"before {_minute(until)}"
-    return f"entries that ended {begins}{ends} UTC"
-
-
-def _precision(error: float) -> str:
-    if not error:
-        return "All figures are exact."
-    return f"Counts are exact, percentiles within {100 * error:.1g} % of the exact ones."
 
 
 def _comparison(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -208,21 +160,3 @@ def _class(lower: float | None, upper: float | None) -> str:
     return (
         f"{duration(lower)} or more" if upper is None else f"{duration(lower)} to {duration(upper)}"
     )
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
-
-
-def _mean(number: float) -> str:
-    """A mean of counts, to one digit behind the point if it is small."""
-    return f"{number:,.0f}" if number >= _LARGE or number == round(number) else f"{number:.1f}"
-
-
-def _minute(date: datetime) -> str:
-    """A date to the minute, unless it has seconds."""
-    return _moment(date).removesuffix(":00")
-
-
-def _moment(date: datetime) -> str:
-    return date.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -52,6 +52,7 @@ _TWO_DECADES = 100.0
 """A logarithmic scale that holds less has more than its powers of ten named."""
 _MARKERS = dict(zip(RANKS, "osD^", strict=True))
 """Shapes beside the colours, which not everybody can tell from one another."""
+_BY_OUTCOME = {outcome: outcome for outcome in OUTCOMES}
 _SMALLEST_SECONDS = 1e-6
 """Smallest value of a logarithmic scale.
 
@@ -70,22 +71,30 @@ def step_name(hours: Sequence[Row]) -> str:
     return _STEPS[step_of(hours)] if hours else "hour"
 
 
-def throughput(hours: Sequence[Row]) -> Plot | None:
-    """Draw the number of entries that ended over time, by outcome, from the statistics by hour."""
+def throughput(
+    hours: Sequence[Row],
+    series: Mapping[str, str] = _BY_OUTCOME,
+    rows: tuple[str, str] = ("entry", "entries"),
+) -> Plot | None:
+    """Draw the number of rows that ended over time, from the statistics by hour.
+
+    `series` are the columns of counts, each with the variable of its colour; `rows` is what one row
+    and several rows are called.
+    """
     if not hours:
         return None
     step, first = step_of(hours), min(row["hour"] for row in hours)
     counts: dict[datetime, dict[str, int]] = {}
     for row in hours:
         start = first + (row["hour"] - first) // step * step
-        for outcome in OUTCOMES:
-            of_step = counts.setdefault(start, dict.fromkeys(OUTCOMES, 0))
+        for outcome in series:
+            of_step = counts.setdefault(start, dict.fromkeys(series, 0))
             of_step[outcome] += row[outcome]
     starts = sorted(counts)
     with mpl.rc_context(STYLE):
         figure, axes = drawing(_WIDE, 2.8)
         below = [0] * len(starts)
-        for outcome in OUTCOMES:
+        for outcome in series:
             heights = [counts[start][outcome] for start in starts]
             if any(heights):
                 width = 0.86 * (step / timedelta(days=1))
@@ -96,7 +105,7 @@ def throughput(hours: Sequence[Row]) -> Plot | None:
                     width,
                     below,
                     align="edge",
-                    color=COLOURS[outcome],
+                    color=COLOURS[series[outcome]],
                     label=outcome,
                 )
             below = [one + other for one, other in zip(below, heights, strict=True)]
@@ -107,12 +116,13 @@ def throughput(hours: Sequence[Row]) -> Plot | None:
         name_dates(axes.xaxis)
         axes.grid(visible=False, axis="x")
         count_in_whole_numbers(axes.yaxis)
-        add_legend(figure)
+        if len(series) > 1:
+            add_legend(figure)
         most = max(range(len(starts)), key=below.__getitem__)
         words = (
-            f"{sum(below):,} {'entry' if sum(below) == 1 else 'entries'} ended from {first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}; most, "
+            f"{sum(below):,} {rows[sum(below) != 1]} ended from {first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}; most, "
             f"{below[most]:,}, from {starts[most]:%Y-%m-%d %H:%M} on. "
-            + _listed((name, f"{sum(one[name] for one in counts.values()):,}") for name in OUTCOMES)
+            + _listed((name, f"{sum(one[name] for one in counts.values()):,}") for name in series)
         )
         return Plot(svg_of(figure, "throughput"), words)
 

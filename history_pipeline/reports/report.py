@@ -13,13 +13,20 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from history_pipeline.audits.figures import Audit
+from history_pipeline.audits.task_figures import TaskAudit
 from history_pipeline.reports.page import render
-from history_pipeline.reports.verdict import verdict
+from history_pipeline.reports.task_page import render_tasks, task_verdict
+from history_pipeline.reports.verdict import Verdict, verdict
 
 
-def as_json(audit: Audit) -> dict[str, Any]:
+def as_json(audit: Audit | TaskAudit) -> dict[str, Any]:
     """Return all figures. Dates are ISO 8601 in UTC; a figure that is unknown is None."""
-    found = verdict(audit)
+    found = judged(audit)
+    faults: dict[str, Any] = (
+        {"faults_found": dict(audit.faults)}
+        if isinstance(audit, Audit)
+        else {name: getattr(audit, name) for name in ("history", "archived", "differing")}
+    )
     return {
         "made": _date(audit.made),
         "database": audit.database,
@@ -31,7 +38,7 @@ def as_json(audit: Audit) -> dict[str, Any]:
         "standing": found.standing.value,
         "headline": found.headline,
         "details": list(found.details),
-        "faults_found": dict(audit.faults),
+        **faults,
         **{
             name: [{key: _plain(value) for key, value in row.items()} for row in audit.rows(name)]
             for name in audit.tables
@@ -39,13 +46,18 @@ def as_json(audit: Audit) -> dict[str, Any]:
     }
 
 
-def write_figures(audit: Audit, folder: Path) -> list[Path]:
+def judged(audit: Audit | TaskAudit) -> Verdict:
+    """The verdict on an audit."""
+    return verdict(audit) if isinstance(audit, Audit) else task_verdict(audit)
+
+
+def write_figures(audit: Audit | TaskAudit, folder: Path) -> list[Path]:
     """Write `figures.json` and a Parquet file for each table of figures into a folder.
 
     Each file is replaced at once or not at all.
 
     Args:
-        audit: The figures, as `audit` and `rolled_audit` return them.
+        audit: The figures, as `audit`, `rolled_audit` or `rolled_task_audit` returns them.
         folder: The folder. It is made if it is not there.
 
     Returns:
@@ -67,17 +79,17 @@ def write_figures(audit: Audit, folder: Path) -> list[Path]:
     return written
 
 
-def write_page(audit: Audit, path: Path) -> None:
+def write_page(audit: Audit | TaskAudit, path: Path) -> None:
     """Write the report as a page of HTML. A former one is replaced at once or not at all.
 
     Args:
-        audit: The figures, as `audit` and `rolled_audit` return them.
+        audit: The figures, as `audit`, `rolled_audit` or `rolled_task_audit` returns them.
         path: The file.
 
     Raises:
         OSError: The file can't be written.
     """
-    page = render(audit)
+    page = render(audit) if isinstance(audit, Audit) else render_tasks(audit)
     _replace(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 

@@ -44,7 +44,7 @@ def entries(history: pa.Table, table: str) -> pa.Table:
             "error_count": errors,
             "redispatch_count": history["redispatch_count"],
             "finished_date": history["finished_date"],
-            "hour": _hours(micros["finished"]),
+            "hour": hours(micros["finished"]),
             "handler_micros": compute.subtract(micros["finished"], micros["started"]),
             "start_latency_micros": _only(
                 compute.and_(first_run, compute.invert(scheduled)), waited
@@ -82,7 +82,8 @@ def _only(mask: Any, values: Any) -> Any:
     return compute.if_else(mask, values, pa.scalar(None, values.type))
 
 
-def _hours(micros: pa.ChunkedArray) -> pa.ChunkedArray:
+def hours(micros: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The hours in which some dates lie, given in microseconds since 1970."""
     # By numbers: Arrow's own rounding asks the machine for a list of time zones.
     whole = micros.to_numpy() // _HOUR * _HOUR
     return pa.chunked_array([pa.array(whole, pa.int64()).cast(_TIMESTAMP)])

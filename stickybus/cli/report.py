@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from stickybus.cli.moments import moment
 from stickybus.cli.output import console, write_json
 from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from history_pipeline import Audit, TaskAudit
 
 
 def report(
@@ -55,7 +58,7 @@ def report(
         list[str] | None,
         typer.Option(
             "--table",
-            help="Only this main table; may be repeated. Default: all.",
+            help="Only this main table; may be repeated. Default: all. `work_task_history`, alone: finished tasks.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +67,8 @@ def report(
 ) -> None:
     """Report on history: is everything complete, what failed, how long it took. Reads no payloads.
 
-    Exit code 1 if an entry is lost or ended twice. Needs the extra `report`.
+    Exit code 1 if an entry is lost or ended twice. Needs the extra `report`. Finished tasks of work
+    queues have a report of their own.
 
     Examples:
       stickybus report --to report.html --since 7d
@@ -72,12 +76,16 @@ def report(
       stickybus report --to report.html --figures figures --from-archive /var/archive
 
       stickybus report --from-archive /var/archive --url '' --json
+
+      stickybus report --table work_task_history --to tasks.html
     """
     now = datetime.now(UTC)
     begin, end = (None if text is None else moment(text, now=now) for text in (since, until))
     if begin is not None and end is not None and begin >= end:
         raise UsageError(f"--until {until} is not after --since {since}")
-    _check(to, figures, from_archive, table, url, as_json=as_json)
+    _check_places(to, figures, as_json=as_json)
+    tasks = _on_tasks(table, exact=exact)
+    _check_source(from_archive, () if tasks else table or (), url)
     from history_pipeline.extras import check_arrow
 
     check_arrow("report")
@@ -86,7 +94,13 @@ def report(
     period = Period(begin, end)
     database = url_of(url) if url else None
     with steps(quiet=as_json) as told:
-        if exact:
+        if tasks:
+            from history_pipeline import rolled_task_audit
+
+            found: Audit | TaskAudit = rolled_task_audit(
+                url=database, archive=from_archive, period=period, progress=told
+            )
+        elif exact:
             from history_pipeline.job_session import job_session
 
             with job_session("stickybus report") as spark:
@@ -108,34 +122,27 @@ def report(
             )
     from history_pipeline import write_figures, write_page
     from history_pipeline.reports.report import as_json as document
-    from history_pipeline.reports.verdict import Standing, verdict
+    from history_pipeline.reports.report import judged
+    from history_pipeline.reports.verdict import Standing
 
     if to is not None:
         write_page(found, to)
     if figures is not None:
         write_figures(found, figures)
-    judged = verdict(found)
+    verdict = judged(found)
     if as_json:
         write_json(document(found))
     else:
-        for line in (judged.headline, *judged.details):
+        for line in (verdict.headline, *verdict.details):
             console().print(line, markup=False, soft_wrap=True)
         for written in filter(None, (to, figures)):
             console().print(f"written: {written}", markup=False, soft_wrap=True)
-    if judged.standing is Standing.FAULTY:
+    if verdict.standing is Standing.FAULTY:
         raise typer.Exit(BAD_DATA)
 
 
-def _check(
-    to: Path | None,
-    figures: Path | None,
-    from_archive: str | None,
-    tables: Sequence[str] | None,
-    url: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Tell of what can't work before anything is read."""
+def _check_places(to: Path | None, figures: Path | None, *, as_json: bool) -> None:
+    """Tell of what can't be written before anything is read."""
     if to is None and figures is None and not as_json:
         raise UsageError("nowhere to write: give --to FILE, --figures DIR or --json")
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
@@ -144,13 +151,31 @@ def _check(
         )
     if figures is not None and figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: it is no directory")
-    from history_pipeline.rows.kind import check_entries
 
-    for table in tables or ():
-        check_entries(table, "the report")
+
+def _on_tasks(tables: Sequence[str] | None, *, exact: bool) -> bool:
+    """Whether the report is on tasks."""
+    from history_pipeline.rows.kind import TASKS, kind_of
+
+    on_tasks = [table for table in tables or () if kind_of(table) is TASKS]
+    if not on_tasks:
+        return False
+    if len(on_tasks) != len(tables or ()):
+        raise UsageError(
+            f"--table {on_tasks[0]}: it holds tasks, whose report is another page than that of entries. Ask for each."
+        )
+    if exact:
+        raise UsageError(
+            f"--exact: only entries have exact percentiles, and {on_tasks[0]} holds tasks"
+        )
+    return True
+
+
+def _check_source(from_archive: str | None, tables: Sequence[str], url: str | None) -> None:
+    """Tell of what can't be read before anything is."""
     if not url and from_archive is not None:
         return
     with inspected(url) as inspector:
         inspector.check_table()
-        for table in tables or () if from_archive is None else ():
+        for table in tables if from_archive is None else ():
             inspector.check_table(table)

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 from history_pipeline import Audit, write_page
 from history_pipeline.reports.page import render
+from history_pipeline.reports.task_page import render_tasks
 from tests.pipeline.audits import audit_of, random_audit
+from tests.pipeline.tasks import random_tasks, task_audit_of
 from tests.pipeline.test_report import HOSTILE, Page, hostile
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -152,6 +154,16 @@ def test_nothing_keeps_anybody_from_reading_the_page(
 ) -> None:
     """Its language, headings, tables, plots in words, contrast, keys, and columns that are cut."""
     assert faults_of(browse, tmp_path, render(audit), dark=dark, width=width) == []
+
+
+@pytest.mark.parametrize("width", [320, 1200])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("count", [0, 300])
+def test_nothing_keeps_anybody_from_reading_the_page_on_tasks(
+    browse: Browse, tmp_path: Path, count: int, *, dark: bool, width: int
+) -> None:
+    html = render_tasks(task_audit_of(random_tasks(count)))
+    assert faults_of(browse, tmp_path, html, dark=dark, width=width) == []
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
