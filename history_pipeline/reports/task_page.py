@@ -12,7 +12,10 @@ from history_pipeline.reports.template import NO_NAME, period_words, precision, 
 from history_pipeline.reports.verdict import Standing, Verdict
 
 _COLUMNS = [
-    *((name, name.replace("_", " "), "count") for name in TASK_COUNTS),
+    ("tasks", "tasks", "count"),
+    ("claims", "claims", "count"),
+    ("attempts", "failed attempts", "count"),
+    ("with_error", "with an error", "count"),
     *((f"lifetime_{rank}", rank, "duration") for rank in ("p50", "p99")),
     ("lifetime_max", "longest", "duration"),
 ]
@@ -67,12 +70,10 @@ def task_verdict(audit: TaskAudit) -> Verdict:
             Standing.EMPTY, "No task of a queue that keeps history has ended.", (*details,)
         )
     # Ids are given when tasks end, and rows may be deleted by queue: a gap says nothing.
-    proof = (
-        "Whether tasks are missing, `stickybus history verify` tells of an archive; a report can't."
-    )
-    return Verdict(
-        Standing.UNKNOWN, "Tasks that have ended, as they were found.", (*details, proof)
-    )
+    proof = "Whether tasks are missing, this report can't tell. Of an archive, stickybus history verify can."
+    total = sum(row["tasks"] for row in audit.rows("statistics") if row["grouping"] == "total")
+    headline = f"{total:,} {'task has' if total == 1 else 'tasks have'} ended."
+    return Verdict(Standing.UNKNOWN, headline, (*details, proof))
 
 
 def _by_grouping(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -14,6 +14,7 @@ from history_pipeline import TaskAudit
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.rollups.group_statistics import comparison_of
 from history_pipeline.rollups.parts import Rollup
+from history_pipeline.rollups.sketch import RELATIVE_ERROR
 from history_pipeline.rollups.task_rollup import (
     ROLLED_TASKS,
     compared_statistics,
@@ -106,6 +107,7 @@ def task_audit_of(rows: Sequence[Mapping[str, Any]]) -> TaskAudit:
             "statistics": task_statistics(rolled(EVER)),
             "comparison": comparison_of(spans, compared_statistics),
         },
+        percentile_error=RELATIVE_ERROR,
     )
 
 
