@@ -55,6 +55,7 @@ class PostgreSQLWorkTasks(WorkTasks):
     def _end(self) -> Any:
         tasks, past, counts = self.table, self.past, self.counts
         now, by = bindparam("now", type_=UtcDateTime()), bindparam("by", type_=String())
+        finisher = bindparam("finisher", type_=String())
         queue, empty = bindparam("of_queue", type_=String()), literal_column("''", String())
         named = delete(tasks).where(
             tasks.c.task_id == bindparam("of_task", type_=String()),
@@ -65,7 +66,9 @@ class PostgreSQLWorkTasks(WorkTasks):
         )
         gone = named.returning(*self.columns, *self._settings).cte("gone")
         copied = [column.name for column in past.c if column.name not in ENDED]
-        ended = select(*(gone.c[name] for name in copied), now, by).where(gone.c.keeps_history)
+        ended = select(*(gone.c[name] for name in copied), now, finisher).where(
+            gone.c.keeps_history
+        )
         kept = insert(past).from_select([*copied, "finished_date", "finished_by"], ended)
         counted = insert(counts).from_select(
             ["name", "amount"], select(gone.c.queue, literal_column("-1"))

@@ -165,3 +165,7 @@ class PairStatements(HotStatements):
     def _by_claims(self, statement: Select[Any]) -> Select[Any]:
         """The same read of a lane in claim order, made to use the index of claims."""
         return statement
+
+    def _as_joined(self, statement: Select[Any]) -> Select[Any]:
+        """The same read, made to go from table to table in the order in which they are joined."""
+        return statement

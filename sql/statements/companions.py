@@ -59,8 +59,9 @@ class Companions(PairStatements):
             heads, and_(*(heads.c[name] == entries.c[name] for name in _KEY))
         )
         key = (*(entries.c[name] for name in _KEY), heads.c.record_id.label("head_id"))
+        waiting = select(*key, func.min(entries.c.record_id).label("waiter_id"))
         headless = (
-            select(*key, func.min(entries.c.record_id).label("waiter_id"))
+            self._as_joined(waiting)
             .select_from(joined)
             .where(
                 some.c.processing_state == WAITING,

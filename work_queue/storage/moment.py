@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queue_core.errors import InvalidRequestError
+from sql.tables import CLAIMANT_BYTES
 from work_queue.task import NOBODY
 
 _MINUTE = timedelta(minutes=1)
@@ -19,6 +20,11 @@ class Moment:
 
     now: datetime
     claimant: str
+
+    @property
+    def finisher(self) -> str:
+        """The claimant as history names it: only who holds nothing has a longer name."""
+        return self.claimant.encode()[:CLAIMANT_BYTES].decode(errors="ignore")
 
     def arrival(self, delay: timedelta | float | None, at: datetime | None = None) -> datetime:
         """When something arrives: at a date, or a time from now."""

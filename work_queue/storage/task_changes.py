@@ -112,6 +112,7 @@ class TaskChanges:
             "of_queue": ref.queue,
             "now": moment.now,
             "by": moment.claimant,
+            "finisher": moment.finisher,
         }
         rows = tasks.end(connection, end)
         if not rows:
@@ -133,7 +134,7 @@ class TaskChanges:
         gone = [one.task.id for one in self.named.values() if isinstance(one, Delete)]
         kept = [task_id for task_id in gone if self._rows[task_id].keeps_history]
         if kept:
-            history.add(connection, kept, now=moment.now, by=moment.claimant)
+            history.add(connection, kept, now=moment.now, by=moment.finisher)
             written.kept.update(self._rows[task_id].queue for task_id in kept)
         if gone:
             tasks.delete(connection, gone)

@@ -166,7 +166,8 @@ class WorkTasks(WorkClaims):
     def end(self, connection: Connection, end: Mapping[str, Any]) -> list[Row[Any]]:
         """Delete a task, keep it if its queue has history, and count it; return it as `lock` does.
 
-        `end` has `of_task`, `of_version`, `of_queue` (empty: any), `now`, and `by`, the claimant.
+        `end` has `of_task`, `of_version`, `of_queue` (empty: any), `now`, the claimant `by`, and
+        `finisher`, as history names it.
         Nothing is done to a task that is another version, or in another queue, or that another
         claimant holds, nor to one that nobody has claimed yet and that is still to arrive.
         """

@@ -44,6 +44,14 @@ def test_a_deleted_task_of_a_queue_that_keeps_history_is_found_there(work: WorkQ
     assert work.queues() == {}
 
 
+def test_who_holds_nothing_may_have_a_longer_name_than_history_keeps(work: WorkQueue) -> None:
+    work.keep_history("a")
+    for number in range(2):
+        alone, other = work.insert("a", number), work.insert("b", number)
+        work.modify(alone.delete(), *[other.delete()] * number, claimant="ü" * 40)
+    assert {one.finished_by for one in work.finished_tasks("a")} == {"ü" * 32}
+
+
 def test_a_queue_keeps_none_unless_it_is_told_to(work: WorkQueue) -> None:
     work.keep_history("a")
     task = work.insert("b")

@@ -134,7 +134,14 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     tasks.change(connection, [{"of_task": "1", "version": 7}])
     tasks.delete(connection, ["2"])
     if tasks.ends_at_once():
-        named = {"of_task": "5", "of_version": 0, "of_queue": "", "now": now, "by": "me"}
+        named = {
+            "of_task": "5",
+            "of_version": 0,
+            "of_queue": "",
+            "now": now,
+            "by": "me",
+            "finisher": "me",
+        }
         assert len(tasks.end(connection, named)) == 1
     tasks.by_ids(connection, ["1", "4"], values=True)
     for seen_by in (None, "me"):
