@@ -86,8 +86,26 @@ TABLES_SCHEMA = pa.schema(
 )
 
 
+class Figures:
+    """Tables of figures by name."""
+
+    tables: Mapping[str, pa.Table]
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table of figures.
+
+        Args:
+            name: The table's key in `tables`.
+
+        Returns:
+            Its rows by column.
+        """
+        found: list[dict[str, Any]] = self.tables[name].to_pylist()
+        return found
+
+
 @dataclass(frozen=True)
-class Audit:
+class Audit(Figures):
     """The figures of one audit."""
 
     made: datetime
@@ -108,18 +126,6 @@ class Audit:
     """Only what ended in it is counted; but comparison, faults, ids and gaps are of all entries."""
     percentile_error: float = 0.0
     """Largest relative error of a percentile; 0 if they are exact."""
-
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table of figures.
-
-        Args:
-            name: The table's key in `tables`.
-
-        Returns:
-            Its rows by column.
-        """
-        found: list[dict[str, Any]] = self.tables[name].to_pylist()
-        return found
 
 
 class TableCounts(Protocol):

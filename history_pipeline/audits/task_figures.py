@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 
+from history_pipeline.audits.figures import Figures
 from history_pipeline.period import EVER, Period
 
 TASK_COUNTS = ("tasks", "claims", "attempts", "with_error")
@@ -26,7 +26,7 @@ TASK_GROUPINGS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class TaskAudit:
+class TaskAudit(Figures):
     """The figures of one report on tasks.
 
     Attributes:
@@ -53,15 +53,3 @@ class TaskAudit:
     tables: Mapping[str, pa.Table]
     period: Period = EVER
     percentile_error: float = 0.0
-
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table of figures.
-
-        Args:
-            name: The table's key in `tables`.
-
-        Returns:
-            Its rows by column.
-        """
-        found: list[dict[str, Any]] = self.tables[name].to_pylist()
-        return found
