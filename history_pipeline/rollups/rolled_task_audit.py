@@ -53,7 +53,7 @@ def rolled_task_audit(
         StickybusError: The database can't be opened.
 
     Example:
-        >>> rolled_task_audit(url="sqlite:///shop.db").rows("statistics")[0]["tasks"]
+        >>> write_page(rolled_task_audit(url="sqlite:///shop.db"), Path("tasks.html"))
     """
     made, name = datetime.now(UTC), TASKS.archive_name("")
     spans = {"period": period, **compared(period.until or made)}
