@@ -57,6 +57,11 @@ def ended_on(bus: PersistentBus, *dates: datetime) -> None:
         connection.execute(past.insert(), rows)
 
 
+def advance_to(cluster: Cluster, date: datetime) -> None:
+    """Let it be that date."""
+    cluster.clock.advance(seconds=(date - cluster.clock.now()).total_seconds())
+
+
 def names(found: list[Partition]) -> list[str]:
     return [one.name.rpartition("_")[2] for one in found]
 
@@ -137,8 +142,9 @@ def test_a_bus_works_on_a_divided_history(cluster: Cluster, engine: Engine) -> N
 
 @needs.server
 def test_old_partitions_are_dropped_and_what_is_old_in_others_is_deleted(
-    bus: PersistentBus, engine: Engine
+    cluster: Cluster, engine: Engine
 ) -> None:
+    bus = cluster.join("a").bus
     first, second, third, *others = partition_history(engine.url, by="day")
     assert first.until is not None
     assert second.until is not None
@@ -146,6 +152,7 @@ def test_old_partitions_are_dropped_and_what_is_old_in_others_is_deleted(
     day = timedelta(days=1)
     ended_on(bus, first.until - day, first.until, second.until - day / 2, second.until, third.until)
     told = list[tuple[int, int]]()
+    advance_to(cluster, third.until + day)
 
     deleted = bus.truncate_history(
         before=second.until + day / 2, progress=lambda *done: told.append(done)
@@ -158,10 +165,12 @@ def test_old_partitions_are_dropped_and_what_is_old_in_others_is_deleted(
 
 
 @needs.server
-def test_a_day_of_many_rows_is_dropped_by_one_statement(bus: PersistentBus, engine: Engine) -> None:
+def test_a_day_of_many_rows_is_dropped_by_one_statement(cluster: Cluster, engine: Engine) -> None:
+    bus = cluster.join("a").bus
     first, second, *_ = partition_history(engine.url, by="day")
     assert first.until is not None
     assert second.until is not None
+    advance_to(cluster, second.until)
     bus.truncate_history(before=first.until)
     ended_on(bus, *[first.until] * 5_000)
     changes = list[str]()
@@ -202,8 +211,8 @@ def test_the_newest_partition_is_not_dropped_however_old_it_is(
     assert newest.until is not None
     ended_on(bus, newest.until - timedelta(hours=1))
 
-    cluster.clock.advance(seconds=(newest.until - cluster.clock.now()).total_seconds() + 9 * 86_400)
-    assert bus.truncate_history() == 1
+    advance_to(cluster, newest.until + timedelta(days=9))
+    assert bus.truncate_history(before=cluster.clock.now()) == 1
 
     assert [one.name for one in divided(bus)] == [newest.name, found[-1].name]
     assert names(partition_history(engine.url, by="month"))[-2].startswith("m")
@@ -219,7 +228,7 @@ def test_a_node_makes_the_next_partitions_and_nothing_was_lost_meanwhile(
     assert newest is not None
     ended_on(peer.bus, newest, newest + timedelta(hours=30), newest + timedelta(days=900))
 
-    cluster.clock.advance(seconds=(newest - cluster.clock.now()).total_seconds() + 60)
+    advance_to(cluster, newest + timedelta(minutes=1))
     peer.beat()
     peer.reap()
 
