@@ -22,6 +22,7 @@ from history_pipeline.rollups.task_rollup import (
     task_statistics,
 )
 from history_pipeline.rows.kind import TASKS
+from queue_core.errors import ConfigurationError
 from queue_core.opening import open_checked
 
 
@@ -48,6 +49,7 @@ def rolled_task_audit(
         (`sketch.RELATIVE_ERROR`).
 
     Raises:
+        ConfigurationError: Neither a database nor an archive was named.
         ArchiveNotFoundError: The directory holds no archive of tasks.
         ArchiveError: The archive can't be read.
         StickybusError: The database can't be opened.
@@ -57,6 +59,11 @@ def rolled_task_audit(
     """
     made, name = datetime.now(UTC), TASKS.archive_name("")
     spans = {"period": period, **compared(period.until or made)}
+    if url is None and archive is None:
+        raise ConfigurationError(
+            "neither a database nor an archive was named, so no task can be counted. Give url=, archive= or both.",
+            key="url",
+        )
     if archive is not None:
         archived_tables(ArrowStorage(archive), TASKS)
     with ExitStack() as closing:

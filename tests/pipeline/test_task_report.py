@@ -17,6 +17,7 @@ from history_pipeline.audits.figures import PERCENTS
 from history_pipeline.audits.task_figures import TASK_GROUPINGS
 from history_pipeline.errors import ArchiveNotFoundError
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
+from queue_core.errors import ConfigurationError
 from stickybus.cli import main
 from tests import requirements as needs
 from tests.pipeline.arrow_archive import write_archive
@@ -188,6 +189,8 @@ def test_a_report_on_tasks_and_entries_or_by_spark_is_refused(
     assert expected in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_archive_without_tasks_is_told(tmp_path: Path) -> None:
+def test_a_report_on_nothing_and_an_archive_without_tasks_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="Give url=, archive= or both"):
+        rolled_task_audit()
     with pytest.raises(ArchiveNotFoundError, match="holds no archive of tasks"):
         rolled_task_audit(archive=str(tmp_path))
