@@ -441,8 +441,8 @@ def test_commands_and_jobs_archive_tasks(
     assert "nothing to do" in run("compact", "--in", target)
     assert "takes entries alone" in run("replay", "--from", target, "--where", "true", expect=2)
     assert "takes entries alone" in run("erase", "1", "--in", target, expect=2)
-    assert main(["report", "--json", "--table", TABLE, "--url", url]) == 2
-    assert "takes entries alone" in capsys.readouterr().err
+    assert main(["report", "--json", "--table", TABLE, "--from-archive", target, "--url", url]) == 0
+    assert json.loads(capsys.readouterr().out)["archived"] == SAMPLE
 
 
 # -- lookups --------------------------------------------------------------------------------------
