@@ -25,7 +25,7 @@ _LARGE = 10.0
 Row = Mapping[str, Any]
 
 
-def rendered(template: str, *, drawn: Mapping[str, Plot | None], **values: Any) -> str:
+def rendered(template: str, *, drawn: Mapping[str, Plot | None], **values: object) -> str:
     """A page as HTML. Every name in it is escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),

@@ -109,7 +109,11 @@ class Grouped(NamedTuple):
         return Part(keys, {"entries": (COUNT, "sum")})
 
     def counted(
-        self, rows: pa.Table, columns: Mapping[str, object], measures: Iterable[str], part: Part
+        self,
+        rows: pa.Table,
+        columns: Mapping[str, pa.Array | pa.ChunkedArray],
+        measures: Iterable[str],
+        part: Part,
     ) -> pa.Table:
         """The `counts` of rows, each of which counts as `columns` say, with `…_micros`."""
         columns = dict(columns)
@@ -121,7 +125,7 @@ class Grouped(NamedTuple):
                 f"{measure}_min": micros,
                 f"{measure}_max": micros,
             }
-        values = {name: column.cast(part.values[name][0]) for name, column in columns.items()}  # type: ignore[attr-defined]  # columns of Arrow
+        values = {name: column.cast(part.values[name][0]) for name, column in columns.items()}
         return self._by_grouping(pa.table({key: rows[key] for key, _ in self.keys} | values), part)
 
     def timed(self, rows: pa.Table, measures: Iterable[str], part: Part) -> pa.Table:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +68,12 @@ def write_archive(
             database.write(delete)
     finally:
         database.close()
+
+
+def all_texts(target: str) -> str:
+    """All that stands in any Parquet file below a directory, whoever names it."""
+    files = Path(target).rglob("*.parquet")
+    return "".join(str(pq.ParquetFile(file).read().to_pydict()) for file in files)
 
 
 def _day(row: Mapping[str, Any]) -> date:

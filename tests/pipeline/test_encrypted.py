@@ -23,8 +23,8 @@ from queue_core.model.states import State
 from stickybus import EncryptedCodec, JsonCodec, PersistentBus
 from stickybus.testing import drain
 from tests import requirements as needs
+from tests.pipeline.arrow_archive import all_texts
 from tests.pipeline.sample import ended, write_rows
-from tests.pipeline.test_erasure import all_texts
 
 OLD, NEW = secrets.token_bytes(32), secrets.token_bytes(32)
 WROTE = EncryptedCodec(JsonCodec(), keys={"2026-10": OLD}, current="2026-10")

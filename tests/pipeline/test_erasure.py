@@ -44,7 +44,7 @@ from sql.statements.archives import PUBLISHED
 from sql.tables import queue_archives
 from stickybus.cli import main
 from tests import requirements as needs
-from tests.pipeline.arrow_archive import write_archive
+from tests.pipeline.arrow_archive import all_texts, write_archive
 from tests.pipeline.sample import ended, sample_history
 from tests.pipeline.test_archive_log import log
 from tests.pipeline.test_compaction import no_lock
@@ -84,12 +84,6 @@ def rows(target: str) -> dict[int, dict[str, Any]]:
 
 def manifests(target: str) -> list[Manifest]:
     return ArchiveLog(ArrowStorage(f"{target}/bus_events"), "bus_events").manifests()
-
-
-def all_texts(target: str) -> str:
-    """All that stands in any Parquet file below a directory, whoever names it."""
-    files = Path(target).rglob("*.parquet")
-    return "".join(str(pq.ParquetFile(file).read().to_pydict()) for file in files)
 
 
 def test_entries_with_a_key_lose_what_was_posted_and_all_else_is_proved_to_be_the_same(

@@ -32,9 +32,9 @@ from history_pipeline.jobs import archive as job
 from queue_core.errors import ConfigurationError
 from stickybus.cli import main
 from tests import requirements as needs
+from tests.pipeline.arrow_archive import all_texts
 from tests.pipeline.sample import ended, sample_history, write_rows
 from tests.pipeline.test_archive import StoppedError, after, execute, stop
-from tests.pipeline.test_erasure import all_texts
 
 SAMPLE = len(sample_history())
 BOTH = ["payload", "errors"]

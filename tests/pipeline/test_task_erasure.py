@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
@@ -29,7 +28,7 @@ from queue_core.errors import ConfigurationError
 from sql.database import Database
 from stickybus.cli import main
 from tests import requirements as needs
-from tests.pipeline.arrow_archive import write_archive
+from tests.pipeline.arrow_archive import all_texts, write_archive
 from tests.pipeline.sample import ended
 from tests.pipeline.tasks import TABLE, finished, sample_tasks
 
@@ -59,12 +58,6 @@ def tasks(target: str) -> dict[int, dict[str, Any]]:
 
 def manifests(target: str) -> list[Manifest]:
     return ArchiveLog(ArrowStorage(f"{target}/{TABLE}"), TABLE).manifests()
-
-
-def all_texts(target: str) -> str:
-    """All that stands in any Parquet file below a directory, whoever names it."""
-    files = Path(target).rglob("*.parquet")
-    return "".join(str(pq.ParquetFile(file).read().to_pydict()) for file in files)
 
 
 def test_tasks_lose_values_and_messages_and_all_else_is_proved_to_be_the_same(

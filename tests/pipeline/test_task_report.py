@@ -29,7 +29,7 @@ KEYS = ("queue_name", "error_type", "claimant", "hour")
 Row = Mapping[str, Any]
 
 
-def key_of(row: Row, key: str) -> Any:
+def key_of(row: Row, key: str) -> object:
     if key == "error_type":
         return next(
             (name for name in ("TimeoutError", "KeyError") if name in (row["err"] or "")), None
