@@ -22,7 +22,7 @@ from sql.dialect import Dialect
 from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds, whole
 from sql.mysql import insertion as _insertion  # noqa: F401 -- registers what the compiler needs
-from sql.mysql import settling
+from sql.mysql import settling, tls_errors
 from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL
 from sql.mysql.keys import MySQLKeys
@@ -162,6 +162,8 @@ class MySQL(Dialect):
 
     def check_open(self, driver: Any) -> None:
         check_socket(driver._sock.fileno())  # noqa: SLF001 -- its socket has no public name
+        if driver._secure:  # noqa: SLF001
+            tls_errors.forget()
 
     def is_idle(self, driver: Any) -> bool:
         return not driver.server_status & IN_TRANSACTION

@@ -125,6 +125,25 @@ def test_a_transaction_whose_session_is_killed_delivers_nothing(
     assert delivered(bus, recorder) == []
 
 
+@needs.server
+def test_a_post_is_not_harmed_by_an_application_s_connection_that_broke(
+    engine: Engine, bus: PersistentBus, recorder: Recorder, database_name: str
+) -> None:
+    # The bus has open connections, and this thread has used them.
+    bus.post(Order(1))
+    recorder.wait()
+    number = {"postgresql": "SELECT pg_backend_pid()"}.get(database_name, "SELECT connection_id()")
+    for order in range(2, 12):
+        with engine.connect() as connection, engine.connect() as killer:
+            session = connection.scalar(text(number))
+            killer.exec_driver_sql(KILL[database_name].format(session))
+            eventually(lambda: session not in sessions(engine, database_name), "the session ends")  # noqa: B023
+            with pytest.raises(DBAPIError):
+                connection.exec_driver_sql("SELECT 1")
+            bus.post(Order(order))
+    assert sorted(delivered(bus, recorder)) == list(range(1, 12))
+
+
 def test_a_closed_or_invalidated_connection_is_refused(engine: Engine, bus: PersistentBus) -> None:
     connection = engine.connect()
     connection.close()
