@@ -16,6 +16,7 @@ from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy
 from queue_core.model.retry_policies import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
+from stickybus.testing import drain
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
@@ -297,6 +298,40 @@ def test_a_retry_of_an_entry_whose_retries_failed_is_one_of_the_last_of_them(
     for one in (failed, second):
         with pytest.raises(EntryNotChangeableError, match=f"again as {third}, which is PROCESSED"):
             bus.retry(one)
+
+
+def test_what_had_succeeded_stays_known_of_an_entry_that_ends_before_its_next_run(
+    make_bus: MakeBus,
+) -> None:
+    def bus_of(*, mail: Recorder) -> PersistentBus:
+        bus = make_bus(clock=clock, node_name="same", **LONG_LEASE)
+        bus.subscribe(Crate, book, name="book")
+        bus.subscribe(Crate, mail, name="mail", retry=ScheduledRetries((60.0,)))
+        return bus
+
+    class Crate(Order): ...
+
+    def variant(qualified: str) -> type[Crate]:
+        return type("Variant", (Crate,), {"__qualname__": qualified})
+
+    clock, book = ManualClock(START), Recorder()
+    first = variant("First")
+    bus = bus_of(mail=Recorder(failures=1))
+    failed = bus.post(first(1))
+    drain(bus)
+    other = variant("Second")  # the name has two types from here on
+    clock.advance(seconds=60)
+    drain(refusing := bus_of(mail=Recorder()))
+    [entry] = refusing.history()
+    assert (entry.last_error or "").startswith(
+        f"ConfigurationError: The event name '{other.__name__}'"
+    )
+
+    bus.retry(failed)
+    drain(bus)
+
+    assert states(bus.history()) == [State.FAILED, State.PROCESSED]
+    assert book.calls == 1
 
 
 def test_a_retry_that_was_redispatched_or_removed_is_the_last_try_all_the_same(
