@@ -140,16 +140,14 @@ def posts(
     def post(orders: list[Order], connection: Any) -> Any:
         if not many:
             return bus.post(orders[0], connection=connection)
-        match how:
-            case "ordered":
-                postings = [Posting(event=order, order_key="k") for order in orders]
-            case "linked":
-                postings = [
-                    Posting(event=order, key=str(order.number), group=group, limit_key="l")
-                    for order in orders
-                ]
-            case _:
-                postings = orders
+        postings: list[Any] = [*orders]
+        if how == "ordered":
+            postings = [Posting(event=order, order_key="k") for order in orders]
+        elif how == "linked":
+            postings = [
+                Posting(event=order, key=str(order.number), group=group, limit_key="l")
+                for order in orders
+            ]
         return bus.post_many(postings, connection=connection)
 
     return Posts(post, 3 if many else 1, engine_of(bus), bus.history, recorder)

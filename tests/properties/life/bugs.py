@@ -164,7 +164,7 @@ def _free_here(self: Places, limit: Any, bunches: Any, owner: str) -> int:
 
 
 def _without_its_end(self: History, *found: Any) -> Successor | None:
-    last = _successor(self, *found)
+    last: Successor | None = _successor(self, *found)
     return last and last._replace(last_id=None)
 
 
