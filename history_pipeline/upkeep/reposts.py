@@ -66,8 +66,9 @@ def entry(row: Row, now: datetime) -> dict[str, Any]:
         "lane": ANY_NODE,
         "processing_state": State.AVAILABLE.value,
         **dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0),
-        "subscribers_done": succeeded(row["subscribers_done"])
-        if row["processing_state"] == State.FAILED
-        else None,
+        # Who replays what was PROCESSED wants all of it once more.
+        "subscribers_done": None
+        if row["processing_state"] == State.PROCESSED
+        else succeeded(row["subscribers_done"]),
         "replay_of": row["record_id"],
     }

@@ -31,11 +31,11 @@ class FaceEntries(FacePart):
             all_subscribers: Run subscribers, too, that had succeeded. Default: False.
             force: Retry an entry, too, that was retried before, or whose key another entry has: it
                 runs without it. Default: False, which allows the former only if the retry ended
-                FAILED or REMOVED.
+                FAILED or REMOVED. That retry is the one that is retried then.
             connection: As for `PersistentBus.post`: the retry is part of its transaction.
 
         Returns:
-            The id of the new entry, whose `replay_of` is `record_id`.
+            The id of the new entry. Its `replay_of` is `record_id`, or the last retry of that.
 
         Raises:
             EntryNotFoundError: History has no such entry.

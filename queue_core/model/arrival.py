@@ -145,7 +145,7 @@ def _fields(kind: type) -> tuple[str, ...] | None:
         names = tuple(field.name for field in dataclass_fields(kind))
     elif hasattr(kind, "model_dump"):
         models: Any = kind
-        names = tuple(models.model_fields)
+        names = (*models.model_fields, *getattr(models, "__private_attributes__", ()))
     _names[kind] = names
     return names
 

@@ -22,6 +22,7 @@ from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
 from queue_core.storage.store import Store
+from sql.statements.history import Successor
 
 T = TypeVar("T")
 
@@ -66,10 +67,11 @@ class History:
     ) -> int:
         """Post a FAILED or REMOVED entry again, for any node.
 
-        The new entry begins a new chain. Its `replay_of` is the former one. Subscribers that had
+        The new entry begins a new chain. Its `replay_of` is the former one. If retries of that one
+        ended FAILED or REMOVED, the last of them is retried in its place. Subscribers that had
         succeeded run only with `all_subscribers`. The call refuses an entry whose last retry has
-        not ended FAILED or REMOVED, unless `force`. Of two calls at once, one wins. The new entry
-        has the key of the former one. If another entry has that key, `force` posts without it.
+        ended otherwise, or lives, unless `force`. Of two calls at once, one wins. The new entry has
+        the key of the former one. If another entry has that key, `force` posts without it.
 
         Returns:
             The id of the new entry.
@@ -108,14 +110,19 @@ class History:
         """
         statements = self._store.statements
         done = self._ended(connection, record_id, REPEATABLE, "tried again")
-        last = statements.successor(connection, record_id)
-        if last is not None and last[0] and last[1] not in REPEATABLE and not force:
+        last_try, last = record_id, statements.successor(connection, record_id)
+        # What succeeded in a later try must not run again, and no second try may begin beside it.
+        while last is not None and last.last_id is not None and last.state in REPEATABLE:
+            last_try = last.last_id
+            done = self._ended(connection, last_try, REPEATABLE, "tried again")
+            last = statements.successor(connection, last_try)
+        if last is not None and last.record_id and not force:
             raise self._tried_again(record_id, last)
-        if not statements.take_turn(connection, record_id, last and last[0], now):
+        if not statements.take_turn(connection, last_try, last and last.record_id, now):
             raise self._tried_again(record_id)
         kept = None if all_subscribers else succeeded(done)
-        new_id = statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
-        for entry in self._marked(connection, record_id):
+        new_id = statements.replay(connection, last_try, lane=ANY_NODE, now=now, progress=kept)
+        for entry in self._marked(connection, last_try):
             self._store.links.retried(
                 connection, entry, new_id, before=_before(entry, last), force=force
             )
@@ -150,7 +157,7 @@ class History:
             return True
         self._ended(connection, record_id, (State.FAILED,), "discarded")
         last = statements.successor(connection, record_id)
-        if last is not None and last[0]:
+        if last is not None and last.record_id:
             raise self._tried_again(record_id, last)
         # A turn that posts nothing.
         if last is not None or not statements.take_turn(connection, record_id, None, now):
@@ -199,9 +206,13 @@ class History:
             raise self._tried_again(record_id) from error
 
     def _tried_again(
-        self, record_id: int, last: tuple[int, str | None] | None = None
+        self, record_id: int, last: Successor | None = None
     ) -> EntryNotChangeableError:
-        how = f"as {last[0]}, which {_how_it_is(last[1])}" if last else "by another call just now"
+        how = (
+            f"as {last.record_id}, which {_how_it_is(last.state)}"
+            if last
+            else "by another call just now"
+        )
         return EntryNotChangeableError(
             f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run it once more all the "
             "same, retry it with force.",
@@ -213,9 +224,9 @@ def _how_it_is(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
 
 
-def _before(entry: Entry, last: tuple[int, str | None] | None) -> State | None:
+def _before(entry: Entry, last: Successor | None) -> State | None:
     """How the last try of an entry has ended before a retry; None if it lives, or is not known."""
-    if last is None or not last[0]:
+    if last is None or not last.record_id:
         return entry.processing_state
-    state = None if last[1] is None else State(last[1])
+    state = None if last.state is None else State(last.state)
     return None if state is State.REAPED else state

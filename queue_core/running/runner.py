@@ -158,6 +158,9 @@ class Runner:
             self._complete(Released(entry=run.entry))
             return False
         try:
+            # First: if the entry ends here, a retry by hand must know who had succeeded.
+            if run.entry.subscribers_done:
+                run.progress = run.entry.progress
             admitted = self._admission.admit(run.entry)
             if isinstance(admitted, _SET_ASIDE):
                 self._complete(admitted)
@@ -177,8 +180,6 @@ class Runner:
         Raises PayloadError, InvalidEventError, and ConfigurationError for a name of two types.
         """
         entry = run.entry
-        if entry.subscribers_done:
-            run.progress = entry.progress
         run.event = self._codecs.decode(entry)
         if self._validators.declared:
             self._validators.check(

@@ -70,6 +70,8 @@ class ReservedIds:
             return [self._ids.popleft() for _ in range(count)], self._opened
 
     def _reserve(self, count: int, connection: Connection) -> list[int]:
+        if self._opened != self._database.opened:  # for this very call, perhaps
+            self._ids.clear()
         if not self._ids:
             self._taken_at = time.monotonic()
         self._opened = self._database.opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -27,6 +27,17 @@ from sql.statements.ranges import Ranges, page_end
 from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
 
 
+class Successor(NamedTuple):
+    """The chain of entries that a retry by hand began."""
+
+    record_id: int
+    """Of its first entry; 0 if the entry was discarded instead."""
+    last_id: int | None
+    """Of its last entry in history. None if history has none of it."""
+    state: str | None
+    """How that one has ended."""
+
+
 class History(PairStatements, Ranges):
     """Its entries are retried by hand, or deleted by pages or closed ranges."""
 
@@ -44,12 +55,8 @@ class History(PairStatements, Ranges):
         found = connection.execute(statement.where(past.c.record_id == record_id)).first()
         return None if found is None else (found[0], found[1])
 
-    def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The id of an entry's last retry by hand, with the state in which that chain ended.
-
-        The id is 0 if the entry was discarded. The state is None if history has no end of the
-        chain. There is no successor (None) if nobody has retried or discarded the entry.
-        """
+    def successor(self, connection: Connection, record_id: int) -> Successor | None:
+        """The last retry by hand of an entry; None if nobody has retried or discarded it."""
         found = connection.execute(
             select(self.replays.c.replay_id).where(*self._by_hand(record_id))
         ).scalar()
@@ -60,7 +67,7 @@ class History(PairStatements, Ranges):
             or_(past.c.record_id == found, past.c.origin_id == found)
         )
         last = connection.execute(chain.order_by(past.c.record_id.desc()).limit(1)).first()
-        return found, None if last is None else last.processing_state
+        return Successor(found, *((None, None) if last is None else last))
 
     def take_turn(
         self, connection: Connection, record_id: int, before: int | None, now: datetime

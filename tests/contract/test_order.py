@@ -127,7 +127,8 @@ def test_a_failed_entry_holds_its_key_until_it_is_retried(cluster: Cluster) -> N
     assert rows(peer) == (0, 0)
 
 
-def test_a_retry_that_fails_again_holds_the_key_again(cluster: Cluster) -> None:
+@pytest.mark.parametrize("named", ["the entry", "its retry"])
+def test_a_retry_that_fails_again_holds_the_key_again(cluster: Cluster, named: str) -> None:
     peer = cluster.join("a", retry=ImmediateRetries(0))
     peer.handler = Recorder(failures=2)
     first, _ = post(peer, 1, 2)
@@ -135,9 +136,10 @@ def test_a_retry_that_fails_again_holds_the_key_again(cluster: Cluster) -> None:
     copy = peer.bus.retry(first)
     peer.run()
     assert [held.record_id for held in peer.bus.held_keys()] == [copy]
-    peer.bus.retry(copy)
+    peer.bus.retry(first if named == "the entry" else copy)
     peer.run()
     assert ran(peer) == [1, 1, 1, 2]
+    assert rows(peer) == (0, 0)
 
 
 def test_a_failed_entry_that_is_discarded_lets_the_others_go_on(cluster: Cluster) -> None:

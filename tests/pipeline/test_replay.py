@@ -113,14 +113,18 @@ def test_a_replayed_entry_is_delivered(spark: SparkSession, history_url: URL, ta
     bus.close()
 
 
-def test_of_a_failed_entry_only_the_subscribers_run_again_that_had_not_succeeded(
+def test_of_what_was_not_processed_only_the_subscribers_run_again_that_had_not_succeeded(
     spark: SparkSession, database_url: URL, tmp_path: Path
 ) -> None:
-    """Of one that ended otherwise all run: who replays what was PROCESSED wants it once more."""
+    """Of the rest all run: who replays what was PROCESSED wants it once more."""
     done = '{"book":true,"mail":false}'
     write_rows(
         database_url,
-        [ended(1, "FAILED", subscribers_done=done), ended(2, "PROCESSED", subscribers_done=done)],
+        [
+            ended(1, "FAILED", subscribers_done=done),
+            ended(2, "PROCESSED", subscribers_done=done),
+            ended(3, "REMOVED", subscribers_done=done),
+        ],
     )
     target = str(tmp_path / "archive")
     archive_history(spark, database_url, target)
@@ -132,11 +136,12 @@ def test_of_a_failed_entry_only_the_subscribers_run_again_that_had_not_succeeded
     replay_archive(spark, database_url, target, where="true", post=True)
     drain(bus)
 
-    assert [event["number"] for event in mail.events] == [1, 2]
+    assert [event["number"] for event in mail.events] == [1, 2, 3]
     assert [event["number"] for event in book.events] == [2]
     assert [(entry.replay_of, entry.processing_state) for entry in bus.history()] == [
         (1, State.PROCESSED),
         (2, State.PROCESSED),
+        (3, State.PROCESSED),
     ]
     bus.close()
 

@@ -75,6 +75,16 @@ class Left(pydantic.BaseModel):
     hidden: str = pydantic.Field("", exclude=True)
 
 
+class Noted(pydantic.BaseModel):
+    number: int
+    _note: str = pydantic.PrivateAttr("none")
+    _unset: str = pydantic.PrivateAttr()
+
+    def noted(self, note: str) -> Noted:
+        self._note = note
+        return self
+
+
 class Vault(pydantic.BaseModel):
     password: pydantic.SecretStr | None = None
     key: pydantic.SecretBytes | None = None
@@ -192,6 +202,7 @@ FINE = [
     Computed(net=3),
     Open(number=1, other=[1, {"a": None}]),
     Left(number=1),
+    Noted(number=1),
     Vault(),
     Unveiled(password=pydantic.SecretStr("s3cret")),
     Shouted(text="aloud"),
@@ -212,6 +223,7 @@ FINE = [
 
 SILENT = {
     ".hidden, excluded": Left(number=1, hidden="h1dden-value"),
+    "._note, private": Noted(number=1).noted("h1dden-value"),
     ".password": Vault(password=pydantic.SecretStr("h1dden-value")),
     ".key": Vault(key=pydantic.SecretBytes(b"h1dden-value")),
     ".number, changed by a validator": Doubling(number=3),

@@ -102,13 +102,18 @@ class Posts:
         return Counter(order.number // STEP for order in list(self.recorder.events))
 
 
-@pytest.fixture(params=["post", "post_many", "post_many-ordered", "schedule", "schedule_many"])
+@pytest.fixture(
+    params=[
+        *("post", "post_many", "post_many-ordered", "post_many-linked"),
+        *("schedule", "schedule_many"),
+    ]
+)
 def posts(
     request: pytest.FixtureRequest, make_bus: MakeBus, make_service: MakeService, database_name: str
 ) -> Posts:
     """Each way, to a serial handler of a node that looks and sweeps by time rarely."""
     recorder, many = Recorder(), "many" in request.param
-    key = "k" if request.param.endswith("ordered") else None
+    how = request.param.partition("-")[2]
     # A server may commit what was sent to it some time after the exception.
     seconds = 60.0 if database_name == "sqlite" else 1.0
     rarely: dict[str, Any] = {"poll_interval_seconds": seconds, "lease_seconds": 60.0}
@@ -130,12 +135,20 @@ def posts(
     bus = make_bus(**rarely)
     bus.subscribe(Order, recorder, serial=True)
     bus.start()
+    group = bus.open_group() if how == "linked" else None
 
     def post(orders: list[Order], connection: Any) -> Any:
         if not many:
             return bus.post(orders[0], connection=connection)
-        postings = [Posting(event=order, order_key=key) for order in orders]
-        return bus.post_many(postings if key else orders, connection=connection)
+        postings: list[Any] = [*orders]
+        if how == "ordered":
+            postings = [Posting(event=order, order_key="k") for order in orders]
+        elif how == "linked":
+            postings = [
+                Posting(event=order, key=str(order.number), group=group, limit_key="l")
+                for order in orders
+            ]
+        return bus.post_many(postings, connection=connection)
 
     return Posts(post, 3 if many else 1, engine_of(bus), bus.history, recorder)
 

@@ -26,6 +26,7 @@ from tests.contract.harness import (
     Recorder,
     database_of,
     ended,
+    engine_of,
     lifecycle_of,
     listening,
     lost_answers,
@@ -132,6 +133,25 @@ def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile
     ended(here, 8 + entries)
     assert recorder.numbers() == list(range(8 + entries))
     assert len({entry.record_id for entry in here.history()}) == 8 + entries
+
+
+@needs.ids_ahead
+def test_ids_that_are_left_are_forgotten_if_the_next_ones_open_a_connection(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    """Nothing else of the process may have noticed the fail-over before."""
+    ids = engine_of(bus).store.reserved_ids
+    last = ids.take(3)[0][-1]
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    autocommit = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with autocommit.connect() as connection:
+        connection.execute(text(f"SELECT pg_terminate_backend(pid, 5000) {others}")).all()
+        newer = connection.execute(
+            text("SELECT nextval(pg_get_serial_sequence('bus_events', 'record_id'))")
+        ).scalar_one()
+    taken, opened = ids.take(9)
+    assert last < newer < min(taken)
+    assert opened == database_of(bus).opened
 
 
 @needs.ids_ahead

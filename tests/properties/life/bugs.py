@@ -15,6 +15,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import Lane
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.storage.places import Places
+from sql.statements.history import History, Successor
 from tests.contract.harness import Order
 from tests.properties.life.cluster_life import ClusterLife
 from tests.properties.life.node_life import NODES
@@ -95,6 +96,16 @@ def _paused_meanwhile(life: ClusterLife) -> None:
     _run(life, "pause")
 
 
+def _retried_twice(life: ClusterLife) -> None:
+    """One of two handlers succeeds in a retry, and the other in a retry of the first entry."""
+    _post(life, {"kind": Shared})
+    _run(life, "fail", "fail")
+    life.retry(place=0, earlier=0, force=False, inside=None)
+    _run(life, "done", "fail")
+    life.retry(place=0, earlier=1, force=True, inside=None)
+    _run(life)
+
+
 def _paused(life: ClusterLife) -> None:
     life.pause(what=("", ""), resumes=False)
     life.live(seconds=1)
@@ -137,6 +148,7 @@ def _limited(life: ClusterLife) -> None:
 
 # -- bugs -----------------------------------------------------------------------------------------
 
+_successor: Any = History.successor
 _free: Any = Places._free
 _lane_of_entry: Any = PausesInForce.lane_of_entry
 
@@ -149,6 +161,11 @@ def _free_anywhere(self: Places, limit: Any, bunches: Any, owner: str) -> int:
 def _free_here(self: Places, limit: Any, bunches: Any, owner: str) -> int:
     free: int = _free(self, limit, [one for one in bunches if one.owner == owner], owner)
     return free
+
+
+def _without_its_end(self: History, *found: Any) -> Successor | None:
+    last: Successor | None = _successor(self, *found)
+    return last and last._replace(last_id=None)
 
 
 def _lane_of_queue(self: PausesInForce, entry: Entry) -> Lane | None:
@@ -174,6 +191,9 @@ BUGS: dict[str, Bug] = {
         Circuits, "choose_others", _nothing, _probe_removed
     ),
     "a circuit stays open": Bug(Circuits, "_close", _nothing, _failed_twice),
+    "a retry knows of no retry before it": Bug(
+        History, "successor", _without_its_end, _retried_twice
+    ),
     "a limit of each node is not counted": Bug(
         Places, "_free", _free_anywhere, _limited_on_each_node
     ),

@@ -36,15 +36,17 @@ class ClusterLife(PostLife):
         return [job for job in over if not (job.forgotten or job.discarded)]
 
     @precondition(lambda self: self._over())
-    @rule(place=st.integers(0, 2), force=st.booleans(), inside=INSIDE)
-    def retry(self, *, place: int, force: bool, inside: str | None) -> None:
+    @rule(place=st.integers(0, 2), earlier=st.integers(0, 2), force=st.booleans(), inside=INSIDE)
+    def retry(self, *, place: int, earlier: int, force: bool, inside: str | None) -> None:
+        """Retry a job by the id of its last try, or of an earlier one, which comes to the same."""
         job = self._over()[-1 - place % len(self._over())]
         row = self.jobs.row(job)
         assert row is not None
         key = key_of(row.headers)
         holder = self.keys.holder(key)
         another = bool(key) and self._is_held(key) and holder is not None and holder.job is not job
-        retry = partial(self._retry, row.record_id, force)
+        tries = self.jobs.tries[job.number]
+        retry = partial(self._retry, tries[-1 - earlier % len(tries)], force)
         if another and not force:
             with pytest.raises(DuplicateKeyError):
                 self._change(retry, inside)

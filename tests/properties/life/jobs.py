@@ -67,6 +67,8 @@ class Jobs:
         self._by_number = dict[int, Job]()
         self.rows = dict[int, Entry]()
         """The last entry of each job, by its number."""
+        self.tries = dict[int, list[int]]()
+        """The ids under which each job has ended FAILED or REMOVED, by its number."""
         self.faults = list[str]()
 
     def __iter__(self) -> Iterator[Job]:
@@ -99,12 +101,15 @@ class Jobs:
         """Bring all jobs to what stands in the tables, which `entries` are."""
         processed = set[int]()
         self.rows.clear()
+        self.tries.clear()
         for entry in sorted(entries, key=lambda one: one.record_id):
             number = number_of(entry)
             if entry.processing_state is State.PROCESSED:
                 if number in processed:
                     self.faults.append(f"{number} has ended PROCESSED twice")
                 processed.add(number)
+            if entry.processing_state in {State.FAILED, State.REMOVED}:
+                self.tries.setdefault(number, []).append(entry.record_id)
             self.rows[number] = entry
         for job in self:
             row = self.row(job)
