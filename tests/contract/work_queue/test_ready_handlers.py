@@ -6,6 +6,8 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -214,6 +216,20 @@ def test_a_program_is_killed_when_its_task_is_given_up(work: WorkQueue, database
 
     assert ended.wait(BOUND_SECONDS)
     assert work.queues() == {"in/err": 1}
+
+
+def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> None:
+    begun, given_up, now = tmp_path / "begun", threading.Event(), datetime.now(UTC)
+    child = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    task = Task("t", 1, "in", now, "me", 1, None, now, now, 0, "")
+    handler = run_program(python(parent))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(handler, Job(task, (), given_up, lambda _tasks: None))
+        eventually(begun.exists)
+        given_up.set()
+        with pytest.raises(RuntimeError, match="exit code -9"):
+            running.result(BOUND_SECONDS)
 
 
 # -- files ----------------------------------------------------------------------------------------
