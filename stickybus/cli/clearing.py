@@ -17,6 +17,7 @@ from stickybus.cli.target import Json
 from stickybus.cli.work import Force, Opening, Queue, opening
 from work_queue.faults import DependencyError
 from work_queue.modification import Delete
+from work_queue.refs import TaskPlace
 from work_queue.task import Task
 
 if TYPE_CHECKING:
@@ -31,22 +32,29 @@ def clear(
 ) -> None:
     """Delete the tasks of a queue that can be claimed; with --force, all of them.
 
-    It deletes in batches, and reads no value. Ctrl-C ends it after a batch.
+    It deletes in batches, and reads no value. What is inserted meanwhile stays. Ctrl-C ends it
+    after a batch.
 
     Examples:
       stickybus tasks clear -q mail
 
       stickybus tasks clear -q mail --force --yes
     """
+    from work_queue.face.history import CLOCKS_DIFFER
+
     with opened() as work:
         stats = work.queue_stats(queue)
         tasks, available = (stats[0].tasks, stats[0].available) if stats else (0, 0)
         matched = tasks if force else available
         deleted, stopped = 0, False
         if yes:
+            # Without an end, a queue that is fed would be cleared for ever.
+            end, place = work.time() + CLOCKS_DIFFER, None
             with stoppable() as stop, bar("deleted so far", quiet=as_json) as progress:
-                while not stop.is_set() and (batch := next_batch(work, queue, force=force)):
-                    deleted += _delete(work, batch, force=force)
+                while not stop.is_set() and (batch := next_batch(work, queue, place, force=force)):
+                    old = [task for task in batch if task.created <= end]
+                    deleted += _delete(work, old, force=force)
+                    place = batch[-1].place
                     progress(deleted, max(matched, deleted))
                 stopped = stop.is_set()
     if as_json:
@@ -64,10 +72,10 @@ def clear(
         raise typer.Exit(INTERRUPTED)
 
 
-def next_batch(work: WorkQueue, queue: str, *, force: bool) -> list[Task]:
-    """Some that may be deleted; the first that arrived come first."""
+def next_batch(work: WorkQueue, queue: str, after: TaskPlace | None, *, force: bool) -> list[Task]:
+    """Some that may be deleted, in the order of their arrival."""
     holder = None if force else work.claimant
-    return work.tasks(queue, claimant=holder, limit=BATCH, with_values=False)
+    return work.tasks(queue, claimant=holder, limit=BATCH, with_values=False, after=after)
 
 
 def _delete(work: WorkQueue, batch: Sequence[Task], *, force: bool) -> int:

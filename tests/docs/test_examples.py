@@ -16,10 +16,11 @@ import pytest
 from sqlalchemy import URL
 
 from devtools.servers import NO_CERTIFICATES
-from stickybus import BusConfig, Entry, PersistentBus, State
+from stickybus import BusConfig, Entry, PersistentBus, State, WorkQueue
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+TUTORIAL_OF_TASKS = ROOT / "docs" / "work-queue-tutorial.md"
 _BLOCK = re.compile(
     r"^```(?P<language>\S+)(?P<mark>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -160,6 +161,28 @@ def test_the_tutorials_commands_lose_nothing_although_a_worker_is_killed(
     }
     assert {entry.lane for entry in last} == {"one", "two"}
     assert None in {entry.search_key1 for entry in last}
+
+
+@pytest.mark.timeout(180)
+def test_the_work_queues_tutorial_sends_each_mail_once_although_a_worker_is_killed(
+    database_url: URL, tmp_path: Path
+) -> None:
+    url = database_url.render_as_string(hide_password=False)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    commands = "".join(blocks(TUTORIAL_OF_TASKS, "bash"))
+    assert "sqlite:///mails.db" in commands
+    script = commands.replace("sqlite:///mails.db", url)
+    shown = _run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path, timeout_seconds=150)
+    assert "20 tasks inserted" in shown
+    assert "ann.example.com is no address" in shown
+    assert "1 of 1 task replayed" in shown
+
+    mails = {*(f"{number}@example.com" for number in range(1, 21)), "ann@example.com"}
+    with WorkQueue(database_url) as work:
+        assert work.queues() == {"sent": len(mails)}
+        assert {task.value["to"] for task in work.tasks("sent")} == mails
+        assert {task.value["to"] for task in work.finished_tasks("mail")} == mails
+        assert [task.id for task in work.finished_tasks(ids=["mistyped"])] == ["mistyped"]
 
 
 def _example(name: str, url: URL, folder: Path) -> list[str]:

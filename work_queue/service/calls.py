@@ -27,14 +27,15 @@ from work_queue.requests import (
     NameQuery,
     TaskQuery,
 )
-from work_queue.rights import Kind, Right
+from work_queue.rights import Kind, PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service import needs
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
 from work_queue.service.metrics import Metrics
 from work_queue.service.pins import names_no_queue, pinned
 from work_queue.service.setting_calls import SettingCalls
-from work_queue.task import Task
+from work_queue.task import NOBODY, Task
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
 PAGE_TASKS = 200
@@ -132,9 +133,27 @@ class Calls(SettingCalls):
             pins = await pinned(self._work, actions)
             await self._allow(caller, needs.of_actions(pins.known, claimant))
             try:
-                return await self._work.modify_async(*pins.actions, claimant=claimant)
+                modified = await self._work.modify_async(*pins.actions, claimant=claimant)
             except DependencyError as error:
                 raise pins.told(error) from error
+            return await self._readable(caller, modified)
+
+    async def _readable(self, caller: Caller, modified: Modified) -> Modified:
+        """What was written. Inserts meet tasks in any queue: the caller may not read all of them.
+
+        The modification is done by then, so nothing is refused any more.
+        """
+        queues = {task.queue for task in modified.existing}
+        hidden = {queue for queue in queues if not await self._may_read(caller, queue)}
+        existing = (_named(task) if task.queue in hidden else task for task in modified.existing)
+        return replace(modified, existing=tuple(existing))
+
+    async def _may_read(self, caller: Caller, queue: str) -> bool:
+        try:
+            await self._allow(caller, needs.of_tasks([queue]))
+        except (PermissionDeniedError, UnauthenticatedError):
+            return False
+        return True
 
     async def tasks(self, caller: Caller, query: TaskQuery) -> list[Task]:
         """Read tasks."""
@@ -270,6 +289,12 @@ class Calls(SettingCalls):
         finally:
             self.claiming.discard(task)
             self._ended.discard(task)
+
+
+def _named(task: Task) -> Task:
+    """A task's id, version, queue and dates, without what it holds."""
+    empty: dict[str, Any] = {"claims": 0, "attempt": 0, "err": "", "failed_in": ""}
+    return replace(task, value=UNREAD, claimant=NOBODY, **empty)
 
 
 def _stops() -> LifecycleError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from stickybus.cli import clearing, main, task_changes
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.backends import address_of
 from tests.contract.work_queue.conftest import MakeWork
+from work_queue.face import history
 from work_queue.modification import Insert
 from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
@@ -195,6 +197,25 @@ def test_a_queue_is_cleared_without_values(
     assert work.queues() == {"other": 1}
     assert "0 tasks would be deleted" in run("clear", "-q", "a")
     assert read == [UNREAD] * 9
+
+
+def test_what_is_inserted_during_a_clear_stays(
+    run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, rounds = clearing.next_batch, iter(range(20))
+
+    def inserted_meanwhile(*arguments: Any, **options: Any) -> Any:
+        found = batch(*arguments, **options)
+        if next(rounds, None) is not None:
+            work.insert("a", "new")
+        return found
+
+    monkeypatch.setattr(clearing, "BATCH", 1)
+    monkeypatch.setattr(history, "CLOCKS_DIFFER", timedelta(hours=-1))
+    monkeypatch.setattr(clearing, "next_batch", inserted_meanwhile)
+    work.insert("a", "new")
+    assert run("clear", "-q", "a", "--yes", "--json")["deleted"] == 0
+    assert len(work.tasks("a")) == 21
 
 
 def test_what_changes_during_a_clear_is_left_to_its_next_batch(

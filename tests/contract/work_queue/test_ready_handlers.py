@@ -6,7 +6,10 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +26,7 @@ from stickybus import (
     Worker,
     WorkQueue,
 )
-from stickybus.task_handlers import in_batches, map_to, post_to, run_program
+from stickybus.task_handlers import in_batches, map_to, post_to, run_program, write_files
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.authorities import authorities
@@ -213,6 +216,79 @@ def test_a_program_is_killed_when_its_task_is_given_up(work: WorkQueue, database
 
     assert ended.wait(BOUND_SECONDS)
     assert work.queues() == {"in/err": 1}
+
+
+def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> None:
+    begun, given_up, now = tmp_path / "begun", threading.Event(), datetime.now(UTC)
+    child = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    task = Task("t", 1, "in", now, "me", 1, None, now, now, 0, "")
+    handler = run_program(python(parent))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(handler, Job(task, (), given_up, lambda _tasks: None))
+        eventually(begun.exists)
+        given_up.set()
+        with pytest.raises(RuntimeError, match="exit code -9"):
+            running.result(BOUND_SECONDS)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose own folder has nothing else."""
+    made = tmp_path / "files" / "folder"
+    made.mkdir(parents=True)
+    return made
+
+
+@needs.any_database
+def test_values_are_written_to_files(work: WorkQueue, database_name: str, folder: Path) -> None:
+    big = 2**80
+    work.modify(
+        Insert(queue="in", id="json", value={"a": [big, None]}),
+        Insert(queue="in", id="bytes", value=b"\xff"),
+    )
+
+    run(work, write_files(folder, results="out"))
+
+    assert json.loads((folder / "json.json").read_bytes()) == {"a": [big, None]}
+    assert (folder / "bytes.bin").read_bytes() == b"\xff"
+    assert {*values(work)} == {str(path) for path in folder.iterdir()}
+    assert work.queues() == {"out": 2}
+
+
+@needs.any_database
+@pytest.mark.parametrize("id_", ["../out", "/out", "..", ".", "ß" * 32])
+def test_a_file_is_in_the_folder_whatever_the_id_of_its_task(
+    work: WorkQueue, database_name: str, folder: Path, id_: str
+) -> None:
+    work.insert("in", 1, id=id_)
+
+    run(work, write_files(folder))
+
+    assert [path.read_text() for path in folder.iterdir()] == ["1"]
+    assert [*folder.parent.iterdir()] == [folder]
+
+
+@needs.any_database
+def test_a_file_that_can_not_be_written_is_a_failure_and_leaves_nothing(
+    work: WorkQueue, database_name: str, folder: Path
+) -> None:
+    (folder / "taken.json").mkdir()
+    work.insert("in", 1, id="taken")
+
+    run(work, write_files(folder))
+
+    [failed] = work.tasks("in/err")
+    assert "IsADirectoryError" in failed.err
+    assert [path.name for path in folder.iterdir()] == ["taken.json"]
+
+
+def test_files_need_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="Make it first"):
+        write_files(tmp_path / "none")
 
 
 # -- deliveries -----------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ from sqlalchemy import URL
 
 from tests import requirements as needs
 from tests.contract.work_queue.services import Services
+from work_queue.modification import Insert
 from work_queue.rights import Kind, Need, PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service.authorisers.policy import PolicyFile
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
 pytestmark = [
@@ -152,3 +154,21 @@ def test_the_history_of_all_queues_is_deleted_by_who_may_read_and_delete_all_of_
     assert (guarded.served.finished_tasks("a"), len(guarded.served.finished_tasks("b"))) == ([], 1)
     guarded.allow([(Right.READ, ""), (Right.DELETE, "")])
     assert guarded.client.truncate_history() == 1
+
+
+def test_who_inserts_is_told_of_a_task_that_is_there_only_what_it_may_read(
+    guarded: Guarded,
+) -> None:
+    inserted = Insert(queue="b", value="a secret", id="theirs", attempt=1, err="a secret, too")
+    [theirs] = guarded.served.modify(inserted).inserted
+    claimed = guarded.served.try_claim("b", claimant="them")
+    assert claimed is not None
+    insert = Insert(queue="a", id="theirs", skip_existing=True)
+    guarded.allow([(Right.INSERT, "a")])
+    [told] = guarded.client.modify(insert, Insert(queue="a", id="new")).existing
+    assert told.ref == claimed.ref
+    assert (told.value, told.err, told.claimant) == (UNREAD, "", "")
+    assert guarded.served.tasks(ids=["new"])
+    guarded.allow([(Right.INSERT, "a"), (Right.READ, "b")])
+    assert guarded.client.modify(insert).existing == (claimed,)
+    assert theirs.value == claimed.value

@@ -24,6 +24,9 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep idle connections, so that they meet no connection that just closes."""
 STOP_SECONDS = 30
 BACKLOG = 2048
+KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+"""How soon a caller is missed whose machine or network is gone, while its claim waits: seconds of
+silence, seconds between probes, probes."""
 
 
 class HttpListener:
@@ -110,6 +113,7 @@ class HttpListener:
             listening = socket.socket(family, kind, protocol)
             try:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                _keep_alive(listening)
                 listening.bind(address)
                 listening.listen(BACKLOG)
             except BaseException:
@@ -123,6 +127,18 @@ class HttpListener:
                 key="http_port",
                 value=self._port,
             ) from error
+
+
+def _keep_alive(listening: socket.socket) -> None:
+    """Let the kernel probe the other ends of connections, which have these options from here.
+
+    A kernel that lacks an option has its own times.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class _Server(uvicorn.Server):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from work_queue.modification import Insert
 from work_queue.workers.job import Job
@@ -21,7 +24,8 @@ def run_program(
     """Make a handler that runs a program with the value of a task on its standard input.
 
     A JSON value goes as JSON, bytes as they are. Exit code 0 ends the task; any other is a failure,
-    with the end of the standard error as its text. If the task is given up, the program is killed.
+    with the end of the standard error as its text. If the task is given up, the program is killed,
+    and with it what it has started.
 
     Args:
         command: The program and its arguments. No shell reads them.
@@ -43,7 +47,9 @@ def run_program(
 
 def _output(program: tuple[str, ...], given: bytes, job: Job) -> str:
     pipe = subprocess.PIPE
-    with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe) as running:  # noqa: S603 -- the caller's own command
+    with subprocess.Popen(  # noqa: S603 -- the caller's own command
+        program, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as running:
         unsent: bytes | None = given
         ended = None
         while ended is None:
@@ -52,9 +58,15 @@ def _output(program: tuple[str, ...], given: bytes, job: Job) -> str:
             except subprocess.TimeoutExpired:
                 unsent = None  # it goes on with what it had
                 if job.given_up:
-                    running.kill()
+                    _kill(running.pid)
     output, errors = ended
     if running.returncode:
         said = errors[-ERROR_BYTES:].decode(errors="backslashreplace").strip()
         raise RuntimeError(f"{program[0]} ended with exit code {running.returncode}: {said}")
     return output.decode(errors="backslashreplace")
+
+
+def _kill(leader: int) -> None:
+    """Kill a program and its children: they would work on, and keep its output open."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

@@ -6,9 +6,11 @@ Polls are an hour: where nothing else wakes a claim, the test fails by its bound
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import httpx
@@ -24,8 +26,13 @@ from tests.contract.service.http.running import NEW, Json, Running, task_id
 from tests.contract.work_queue.backends import backend_of
 from work_queue.requests import ClaimRequest
 from work_queue.service.http.app import Application
+from work_queue.service.http.server import KEEPALIVE
 from work_queue.storage.claims import Looked
 
+CONNECTIONS = Path("/proc/net/tcp")
+LOCAL, STATE, TIMER = 1, 3, 5
+"""Columns there."""
+OPEN, PROBES = "01", "02"
 HOUR = 3600.0
 WAIT = "/claim/wait"
 
@@ -127,6 +134,19 @@ def test_scenario_88_who_is_reset_while_waiting_gets_nothing(service: Running) -
     eventually(lambda: not service.waiting)
     service.modify(inserts=[{"queue": "a"}])
     eventually(lambda: claims(service) == [0])
+
+
+@pytest.mark.skipif(not CONNECTIONS.exists(), reason="the kernel does not tell its timers")
+def test_a_caller_whose_network_is_gone_is_missed(service: Running) -> None:
+    port = f":{int(service.url.rsplit(':', 1)[1]):04X}"
+    with vanishing(service, "a"):
+        lines = [line.split() for line in CONNECTIONS.read_text().splitlines()]
+        [timer] = [
+            line[TIMER] for line in lines if line[LOCAL].endswith(port) and line[STATE] == OPEN
+        ]
+    kind, _, ticks = timer.partition(":")
+    assert kind == PROBES
+    assert int(ticks, 16) / os.sysconf("SC_CLK_TCK") <= KEEPALIVE["TCP_KEEPIDLE"] <= 30
 
 
 def claims(service: Running) -> list[int]:
