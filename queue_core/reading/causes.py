@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from queue_core.links.limit_keys import limit_key_of
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import RetryDue
@@ -15,14 +14,12 @@ from queue_core.model.lanes import (
     SUSPECT,
     WAITING_LANE,
     circuit_lane,
-    is_keyed,
-    is_limited,
     is_node_lane,
     is_paused,
 )
-from queue_core.model.limit import Limit
 from queue_core.model.states import State
 from queue_core.reading.case import Case, is_live
+from queue_core.reading.limit_causes import limited
 from queue_core.reading.phrases import moment, times, whereabouts
 from queue_core.reading.reason import Fact, Reason
 
@@ -90,60 +87,6 @@ def _circuit_open(case: Case) -> Iterator[Reason]:
                     "probe_date": date,
                 },
             )
-
-
-def _limited(case: Case) -> Iterator[Reason]:
-    lane, limit = case.entry.lane, case.limit
-    if is_keyed(lane) and limit is not None and limit.limits_keys:
-        yield from _limited_key(case, limit)
-        return
-    if not is_limited(lane) and not is_keyed(lane):
-        return
-    if limit is None or is_keyed(lane) or not limit.limits_queue:
-        yield Reason(
-            code="unlimited",
-            text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
-            "second.",
-        )
-        return
-    held = case.store.statements.held_places(case.connection, lane=lane)
-    running = sum(map(len, held.values()))
-    yield Reason(
-        code="limited",
-        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
-        "it run now: it waits for a place.",
-        facts={
-            "concurrency": limit.concurrency,
-            "per_node": limit.per_node,
-            "rate": limit.rate,
-            "per_seconds": limit.per.total_seconds(),
-            "burst": limit.burst,
-            "running": running,
-            "limited_by": limit.limited_by,
-            "since": limit.since,
-        },
-    )
-
-
-def _limited_key(case: Case, limit: Limit) -> Iterator[Reason]:
-    lane, key = case.entry.lane, limit_key_of(case.entry.headers)
-    places = case.store.statements.key_places(case.connection, lanes=[lane])
-    running = sum(stands for _, _, _, stands in places)
-    yield Reason(
-        code="limited",
-        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
-        f"the limit key {key} run now: it waits for a place of its key.",
-        facts={
-            "limit_key": key,
-            "per_key": limit.per_key,
-            "rate_per_key": limit.rate_per_key,
-            "per_seconds": limit.per.total_seconds(),
-            "burst_per_key": limit.burst_per_key,
-            "running": running,
-            "limited_by": limit.limited_by,
-            "since": limit.since,
-        },
-    )
 
 
 def _parked(case: Case) -> Iterator[Reason]:
@@ -291,7 +234,7 @@ Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
     _circuit_open,
-    _limited,
+    limited,
     _parked,
     _not_served,
     _behind_another,
