@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from sqlalchemy import Row
 
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
@@ -163,7 +165,14 @@ def _behind_another(case: Case) -> Iterator[Reason]:
 def _waits_for_others(case: Case) -> Iterator[Reason]:
     if case.entry.processing_state is not State.WAITING:
         return
-    for wait in case.store.dependencies.waits_of(case.connection, [case.entry.record_id]):
+    waits = case.store.dependencies.waits_of(case.connection, [case.entry.record_id])
+    if waits and all(_is_over(wait) for wait in waits):
+        yield Reason(
+            code="waits-over",
+            text="All that it waits for has ended: a live node of this queue's table lets it run or cancels it, as it was "
+            "declared.",
+        )
+    for wait in waits:
         facts: dict[str, Fact] = {"record_id": wait.awaited_id, "on_failed": wait.on_failed}
         if wait.awaited_state is None:
             yield Reason(
@@ -171,13 +180,20 @@ def _waits_for_others(case: Case) -> Iterator[Reason]:
                 text=f"It waits until entry {wait.awaited_id} has ended.",
                 facts=facts,
             )
-        elif wait.look_date is None and wait.awaited_state != State.PROCESSED:
+        elif not _is_over(wait):
             yield Reason(
                 code="dependency-failed",
                 text=f"Entry {wait.awaited_id}, which it waits for, ended {wait.awaited_state}, and it is held until "
                 "somebody decides: retry that one, or release or remove this one.",
                 facts={**facts, "state": wait.awaited_state},
             )
+
+
+def _is_over(wait: Row[Any]) -> bool:
+    """Whether a wait keeps its entry no longer: it is not open, and nobody has to decide."""
+    return wait.awaited_state is not None and (
+        wait.look_date is not None or wait.awaited_state == State.PROCESSED
+    )
 
 
 def _suspect(case: Case) -> Iterator[Reason]:
