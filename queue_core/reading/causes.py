@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from queue_core.links.limit_keys import limit_key_of
+from sqlalchemy import Row
+
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import RetryDue
@@ -15,14 +16,12 @@ from queue_core.model.lanes import (
     SUSPECT,
     WAITING_LANE,
     circuit_lane,
-    is_keyed,
-    is_limited,
     is_node_lane,
     is_paused,
 )
-from queue_core.model.limit import Limit
 from queue_core.model.states import State
 from queue_core.reading.case import Case, is_live
+from queue_core.reading.limit_causes import limited
 from queue_core.reading.phrases import moment, times, whereabouts
 from queue_core.reading.reason import Fact, Reason
 
@@ -90,60 +89,6 @@ def _circuit_open(case: Case) -> Iterator[Reason]:
                     "probe_date": date,
                 },
             )
-
-
-def _limited(case: Case) -> Iterator[Reason]:
-    lane, limit = case.entry.lane, case.limit
-    if is_keyed(lane) and limit is not None and limit.limits_keys:
-        yield from _limited_key(case, limit)
-        return
-    if not is_limited(lane) and not is_keyed(lane):
-        return
-    if limit is None or is_keyed(lane) or not limit.limits_queue:
-        yield Reason(
-            code="unlimited",
-            text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
-            "second.",
-        )
-        return
-    held = case.store.statements.held_places(case.connection, lane=lane)
-    running = sum(map(len, held.values()))
-    yield Reason(
-        code="limited",
-        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
-        "it run now: it waits for a place.",
-        facts={
-            "concurrency": limit.concurrency,
-            "per_node": limit.per_node,
-            "rate": limit.rate,
-            "per_seconds": limit.per.total_seconds(),
-            "burst": limit.burst,
-            "running": running,
-            "limited_by": limit.limited_by,
-            "since": limit.since,
-        },
-    )
-
-
-def _limited_key(case: Case, limit: Limit) -> Iterator[Reason]:
-    lane, key = case.entry.lane, limit_key_of(case.entry.headers)
-    places = case.store.statements.key_places(case.connection, lanes=[lane])
-    running = sum(stands for _, _, _, stands in places)
-    yield Reason(
-        code="limited",
-        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
-        f"the limit key {key} run now: it waits for a place of its key.",
-        facts={
-            "limit_key": key,
-            "per_key": limit.per_key,
-            "rate_per_key": limit.rate_per_key,
-            "per_seconds": limit.per.total_seconds(),
-            "burst_per_key": limit.burst_per_key,
-            "running": running,
-            "limited_by": limit.limited_by,
-            "since": limit.since,
-        },
-    )
 
 
 def _parked(case: Case) -> Iterator[Reason]:
@@ -220,7 +165,14 @@ def _behind_another(case: Case) -> Iterator[Reason]:
 def _waits_for_others(case: Case) -> Iterator[Reason]:
     if case.entry.processing_state is not State.WAITING:
         return
-    for wait in case.store.dependencies.waits_of(case.connection, [case.entry.record_id]):
+    waits = case.store.dependencies.waits_of(case.connection, [case.entry.record_id])
+    if waits and all(_is_over(wait) for wait in waits):
+        yield Reason(
+            code="waits-over",
+            text="All that it waits for has ended: a live node of this queue's table lets it run or cancels it, as it was "
+            "declared.",
+        )
+    for wait in waits:
         facts: dict[str, Fact] = {"record_id": wait.awaited_id, "on_failed": wait.on_failed}
         if wait.awaited_state is None:
             yield Reason(
@@ -228,13 +180,20 @@ def _waits_for_others(case: Case) -> Iterator[Reason]:
                 text=f"It waits until entry {wait.awaited_id} has ended.",
                 facts=facts,
             )
-        elif wait.look_date is None and wait.awaited_state != State.PROCESSED:
+        elif not _is_over(wait):
             yield Reason(
                 code="dependency-failed",
                 text=f"Entry {wait.awaited_id}, which it waits for, ended {wait.awaited_state}, and it is held until "
                 "somebody decides: retry that one, or release or remove this one.",
                 facts={**facts, "state": wait.awaited_state},
             )
+
+
+def _is_over(wait: Row[Any]) -> bool:
+    """Whether a wait keeps its entry no longer: it is not open, and nobody has to decide."""
+    return wait.awaited_state is not None and (
+        wait.look_date is not None or wait.awaited_state == State.PROCESSED
+    )
 
 
 def _suspect(case: Case) -> Iterator[Reason]:
@@ -291,7 +250,7 @@ Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
     _circuit_open,
-    _limited,
+    limited,
     _parked,
     _not_served,
     _behind_another,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -67,6 +67,11 @@ class StoredLimits:
         """The limits of the table, by queue."""
         found = map(_limit, self._limits.of_table(connection, self._table))
         return sorted(found, key=lambda limit: limit.queue_name)
+
+    def arrival(self, connection: Connection, limit: Limit) -> datetime | None:
+        """From when on the rate of a queue's limit counts; None if nothing has started yet."""
+        rows = self._limits.of_table(connection, self._table)
+        return next((row.arrival_date for row in rows if row.lane == limit.lane), None)
 
     def holding(self, queue_name: str | None = None) -> list[Limit]:
         """The limits of this queue or of all (None)."""

@@ -122,6 +122,12 @@ class LimitKeys(Waiting):
             connection.execute(select(*columns).where(*mine).order_by(keys.c.lane).limit(limit))
         )
 
+    def arrival_of_key(self, connection: Connection, *, lane: str) -> datetime | None:
+        """From when on the rate of a key counts. It locks nothing."""
+        date = select(self._keys.c.arrival_date).where(*self._mine(self._keys, [lane]))
+        found: datetime | None = connection.execute(date).scalar_one_or_none()
+        return found
+
     def keys_to_look_at(self, connection: Connection, *, now: datetime, limit: int) -> list[str]:
         """The lanes of keys whose rate allows a start now, for which they waited."""
         keys = self._keys

@@ -55,8 +55,8 @@ class Peer:
         self.parked = engine_of(bus).parked
         bus.subscribe(Order, self.handle, name="orders")
 
-    def handle(self, event: Order, context: Any) -> None:
-        self.handler(event, context)
+    def handle(self, event: Order, context: Any) -> Any:
+        return self.handler(event, context)
 
     @property
     def node(self) -> Node:

@@ -2,8 +2,9 @@
 
 Keys, order keys, dependencies, groups, limits, pauses, priorities and retry policies in any
 combination; failures, retries by hand, removals, truncations, callers' transactions, nodes that
-die, sleep or leave: nothing is lost or done twice, each starts in its turn and no more than the
-limit says, callbacks come once, and in the end all has ended.
+die, sleep or leave, and keep all history or only failures: nothing is lost or done twice, each
+starts in its turn and no more than the limit says, callbacks come once, and in the end all has
+ended.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from sqlalchemy import URL
 
 from tests import requirements as needs
 from tests.conftest import NewDatabase
-from tests.properties.life.bugs import BUGS, Steps
+from tests.properties.life.bugs import BUGS, Bug
 from tests.properties.life.cluster_life import ClusterLife
+from tests.properties.life.node_life import NODES
 from tests.properties.test_claims import _template
 
 
@@ -38,14 +40,14 @@ def test_all_is_as_promised(tmp_path: Path) -> None:
     _run(life, settings(max_examples=20, stateful_step_count=30))
 
 
-def _live(tmp_path: Path, steps: Steps) -> None:
-    """Take some steps, and let all run to its end."""
+def _live(tmp_path: Path, bug: Bug) -> None:
+    """Take the steps of a bug, and let all run to its end."""
     path = tmp_path / "life.db"
     shutil.copyfile(_template(), path)
     life = ClusterLife(URL.create("sqlite", database=str(path)))
     try:
-        life.begin()
-        steps(life)
+        life.begin(kept=[bug.kept] * NODES)
+        bug.steps(life)
     except BaseException:
         life.cluster.close()
         raise
@@ -56,13 +58,13 @@ def _live(tmp_path: Path, steps: Steps) -> None:
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
     with BUGS[bug].planted(), pytest.raises(AssertionError):
-        _live(tmp_path, BUGS[bug].steps)
+        _live(tmp_path, BUGS[bug])
 
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_steps_to_a_bug_are_right_without_it(tmp_path: Path, bug: str) -> None:
-    _live(tmp_path, BUGS[bug].steps)
+    _live(tmp_path, BUGS[bug])
 
 
 @needs.server

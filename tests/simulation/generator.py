@@ -93,7 +93,7 @@ class Generator:
         self._scene = list[Step]()
         self.length = random.randint(15, 70)
 
-    def first(self) -> list[Step]:
+    def first(self) -> list[Start]:
         """The start of all nodes."""
         return [self._started(name) for name in self._nodes]
 

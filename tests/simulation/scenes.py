@@ -243,6 +243,9 @@ SCENES: dict[str, Scene] = {
     "lease_judged_by_dates": Scene(
         [Start("a1"), Start("b1"), Jump("b1", 300.0), Pass(2.0, ("a1", "b1"))]
     ),
+    "lease_ends_at_a_date": Scene(
+        [*_in_hand("a1", behind="b1"), Jump("a1", -300.0), _handle("a1")]
+    ),
     "outage_not_noticed": Scene(
         [
             Start("a1"),

@@ -22,10 +22,12 @@ from tests.simulation.planted import planted
 from tests.simulation.record import Result
 from tests.simulation.settings import Settings
 from tests.simulation.simulation import simulate, simulating
-from tests.simulation.steps import Step
+from tests.simulation.steps import Change, Step
 
 FAILURES_ONLY = 5
 """Every fifth seed keeps only failures in history."""
+LIMITED = 7
+"""Every seventh seed limits its bus, before other nodes start and anything is posted."""
 
 
 def run_seed(
@@ -39,7 +41,10 @@ def run_seed(
     history: Literal["all", "failures"] = "all" if seed % FAILURES_ONLY else "failures"
     settings = replace(settings_of(random), circuit=circuit, history=history)
     generator = Generator(random, settings)
-    steps = generator.first()
+    nodes = generator.first()
+    steps: list[Step] = [*nodes]
+    if not seed % LIMITED and "bus" in settings.faces:
+        steps.insert(1, Change(nodes[0].process, "bus", "limit", 1 + seed // LIMITED % 3))
     with simulating(databases, settings) as simulation:
         for step in steps:
             simulation.take(step)

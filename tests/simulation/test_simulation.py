@@ -18,7 +18,7 @@ from tests.simulation.scenes import SCENES
 from tests.simulation.seeds import databases_in, in_memory, run_seed, shrink
 from tests.simulation.settings import Settings
 from tests.simulation.simulation import simulate
-from tests.simulation.steps import Behaviour, Ending, Fault, Go, Kill, Post, Start, Step
+from tests.simulation.steps import Behaviour, Ending, Fault, Go, Jump, Kill, Post, Start, Step
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,18 @@ def test_a_planted_bug_is_caught(databases: Databases, sqlite_files: SQLiteFiles
     raised = [one.explanation for one in result.violations if _STALE.search(one.explanation)]
     assert raised == []
     assert simulate(databases, scene.settings, scene.steps).violations == []
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("jumps", [[], [300.0]])
+def test_only_a_date_that_is_set_back_shows_a_lease_that_ends_at_a_date(
+    sqlite_files: SQLiteFiles, jumps: list[float]
+) -> None:
+    scene = SCENES["lease_ends_at_a_date"]
+    steps: list[Step] = [step for step in scene.steps if not isinstance(step, Jump)]
+    steps[-1:-1] = [Jump("a1", seconds) for seconds in jumps]
+    with spoilt("lease_ends_at_a_date", sqlite_files) as engine_with_bug:
+        assert simulate(engine_with_bug, scene.settings, steps).violations == []
 
 
 @pytest.mark.sqlite

@@ -120,13 +120,28 @@ def test_it_is_explained_that_an_entry_waits_for_a_place_of_its_key(cluster: Clu
 
     [reason] = [one for one in peer.bus.explain(waiting).reasons if one.code == "limited"]
     assert "limited to 1 at once of each key by ann" in reason.text
-    assert "1 of the limit key ann run now" in reason.text
+    [running] = peer.bus.find(states=State.IN_PROCESSING)
+    assert f"1 of the limit key ann run now ({running.record_id})" in reason.text
     assert (reason.facts["limit_key"], reason.facts["running"]) == ("ann", 1)
+    assert reason.facts["running_ids"] == str(running.record_id)
+    assert reason.facts["until"] is None
 
     other = PersistentBus(peer.store.database.url)
     other.unlimit()
     assert [one.code for one in other.explain(waiting).reasons][:1] == ["unlimited"]
     other.close()
+
+
+def test_it_is_explained_until_when_the_rate_of_its_key_holds_an_entry_up(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.limit(rate_per_key=1, per=timedelta(minutes=1))
+    waiting = [peer.bus.post(Order(number), limit_key="ann") for number in range(2)][-1]
+    peer.claim()
+    peer.run()
+
+    [reason] = [one for one in peer.bus.explain(waiting).reasons if one.code == "limited"]
+    assert reason.facts["until"] == cluster.clock.now() + timedelta(minutes=1)
+    assert "Its rate allows the next start at 2026-01-01 00:01:00 UTC" in reason.text
 
 
 def test_what_waits_for_places_of_keys_counts_as_ready(cluster: Cluster) -> None:

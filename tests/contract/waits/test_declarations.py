@@ -161,3 +161,19 @@ def test_what_an_entry_waits_for_is_explained(cluster: Cluster) -> None:
 
     assert reasons(both) == [("waits-for-entry", other)]
     assert reasons(held) == [("dependency-failed", first)]
+
+
+def test_an_entry_whose_waits_are_over_is_not_called_ready(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many wait for one entry that its end does not decide about all of them."""
+    monkeypatch.setattr("queue_core.links.dependencies.BATCH", 1)
+    peer = cluster.join("a")
+    peer.beat()
+    first = peer.bus.post(Order(0))
+    waiting = [peer.bus.post(Order(number), after=[first]) for number in (1, 2)]
+    peer.lifecycle.pool.run_submitted()
+    peer.lifecycle.finisher.write_all()
+
+    codes = [[reason.code for reason in peer.bus.explain(one).reasons] for one in waiting]
+    assert codes == [["ready"], ["waits-over"]]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
+import queue_core.storage.moves
 from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.keys import KeyLink
 from queue_core.links.ordering import Ordering
+from queue_core.model.config_keys import KeptHistory
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import Lane
 from queue_core.running.pauses_in_force import PausesInForce
+from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
 from sql.statements.history import History, Successor
 from tests.contract.harness import Order
@@ -28,10 +32,11 @@ Steps: TypeAlias = Callable[[ClusterLife], None]
 class Bug:
     """What replaces a function of the engine, and the steps."""
 
-    of: type[Any]
+    of: Any
     name: str
     instead: Any
     steps: Steps
+    kept: KeptHistory = "all"
 
     def planted(self) -> Any:
         """A context in which the engine has this bug."""
@@ -146,10 +151,21 @@ def _limited(life: ClusterLife) -> None:
         life.all_is_as_promised()
 
 
+def _failed(life: ClusterLife) -> None:
+    _post(life, {})
+    _run(life, "fail")
+
+
+def _handled_with_key_in_group(life: ClusterLife) -> None:
+    _post(life, {"key": "x", "keep": "forever", "group": 0})
+    _run(life)
+
+
 # -- bugs -----------------------------------------------------------------------------------------
 
 _successor: Any = History.successor
 _free: Any = Places._free
+_record: Any = Moves._record
 _lane_of_entry: Any = PausesInForce.lane_of_entry
 
 
@@ -166,6 +182,12 @@ def _free_here(self: Places, limit: Any, bunches: Any, owner: str) -> int:
 def _without_its_end(self: History, *found: Any) -> Successor | None:
     last: Successor | None = _successor(self, *found)
     return last and last._replace(last_id=None)
+
+
+def _record_untold(self: Moves, *arguments: Any, kept: bool = True) -> Any:
+    links = self._store.links
+    with nullcontext() if kept else patch.object(links, "ended", _nothing):
+        return _record(self, *arguments, kept=kept)
 
 
 def _lane_of_queue(self: PausesInForce, entry: Entry) -> Lane | None:
@@ -198,4 +220,10 @@ BUGS: dict[str, Bug] = {
         Places, "_free", _free_anywhere, _limited_on_each_node
     ),
     "a node counts its own claims alone": Bug(Places, "_free", _free_here, _limited),
+    "what failed leaves no row where handled entries do not": Bug(
+        queue_core.storage.moves, "_is_handled", lambda _finished: True, _failed, "failures"
+    ),
+    "nobody learns of the end of what leaves no row": Bug(
+        Moves, "_record", _record_untold, _handled_with_key_in_group, "failures"
+    ),
 }

@@ -45,11 +45,13 @@ class Groups:
         found = Counter(members)
         return len(members), found[State.PROCESSED], found[State.FAILED], found[State.REMOVED]
 
+    def learn(self, entries: Iterable[Entry]) -> None:
+        """Note the callbacks among what stands in the tables."""
+        for entry in _callbacks(entries):
+            self.known[_group(entry)].posted.add(entry.origin_id or entry.record_id)
+
     def check(self, statuses: Iterable[GroupStatus], entries: Iterable[Entry]) -> None:
         """Assert that groups count what has ended, and have posted what they should."""
-        callbacks = [entry for entry in entries if number_of(entry) >= CALLBACKS]
-        for entry in callbacks:
-            self.known[_group(entry)].posted.add(entry.origin_id or entry.record_id)
         for status in statuses:
             group = self.known[status.group_id]
             counts = status.total, status.succeeded, status.failed, status.cancelled
@@ -60,10 +62,14 @@ class Groups:
                     group.frozen = counts
             assert group.frozen in {None, counts}, status
             assert len(group.posted) == (0 if group.frozen is None else 2), status
-        for entry in callbacks:
+        for entry in _callbacks(entries):
             frozen = self.known[_group(entry)].frozen
             assert frozen is not None
             assert number_of(entry) % 10 in {0, 1 if frozen[2:] == (0, 0) else 2}
+
+
+def _callbacks(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if number_of(entry) >= CALLBACKS]
 
 
 def _group(entry: Entry) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from queue_core.model.entry import Entry
 from queue_core.model.posting import OnFailed, OrderFailure
@@ -11,6 +12,8 @@ from queue_core.model.states import State
 
 ENDS = {State.PROCESSED, State.FAILED, State.REMOVED}
 """States that end a job; REAPED hands it on to a copy."""
+_EARLIER = {State.REAPED, State.FAILED, State.REMOVED}
+"""Of an entry whose copy was handled, and has left no row."""
 
 
 @dataclass(eq=False)
@@ -31,7 +34,9 @@ class Job:
     free: bool = False
     """It waits for nothing any more: it was released, or retried."""
     forgotten: bool = False
-    """Its end was deleted from history."""
+    """Its end is not in history: it was deleted, or left no row."""
+    handled_date: datetime | None = None
+    """When all its handlers had succeeded, if it was on a node that keeps only failures."""
     succeeded: set[str] = field(default_factory=set)
     """The handlers that have succeeded."""
 
@@ -90,7 +95,7 @@ class Jobs:
     def replace(self, job: Job, number: int) -> None:
         """Its event was replaced by one of another number."""
         del self._by_number[job.number]
-        job.number, job.succeeded = number, set()
+        job.number, job.succeeded, job.handled_date = number, set(), None
         self._by_number[number] = job
 
     def row(self, job: Job) -> Entry | None:
@@ -113,6 +118,9 @@ class Jobs:
             self.rows[number] = entry
         for job in self:
             row = self.row(job)
+            if job.handled_date is not None and (row is None or row.processing_state in _EARLIER):
+                self.rows.pop(job.number, None)
+                job.state, job.forgotten, row = State.PROCESSED, True, None
             if row is None:
                 job.forgotten = job.state is not None
             elif row.processing_state is State.REAPED:

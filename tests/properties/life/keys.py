@@ -113,7 +113,6 @@ class Keys:
 
     def _end(self, key: str, holder: Holder) -> None:
         row = self._jobs.row(holder.job)
-        assert row is not None
-        holder.ended_date = row.finished_date
+        holder.ended_date = holder.job.handled_date if row is None else row.finished_date
         if holder.job.state is State.REMOVED or holder.keep in {"waiting", "living"}:
             del self._holders[key]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from sqlalchemy import URL, Connection
 
+from queue_core.model.config_keys import KeptHistory
 from queue_core.model.entry import Entry
 from queue_core.running.subscriber import EntryContext
 from stickybus import Fail, ImmediateRetries, Mode, Retry
@@ -20,7 +21,7 @@ from tests.contract.harness import database_of
 from tests.properties.life.groups import CALLBACKS, Groups
 from tests.properties.life.jobs import Jobs
 from tests.properties.life.keys import Keys
-from tests.properties.life.wishes import HANDLERS
+from tests.properties.life.wishes import HANDLERS, HANDLERS_OF
 
 NODES = 2
 """Nodes that live at a time."""
@@ -48,15 +49,18 @@ class NodeLife(RuleBasedStateMachine):
         self.concurrency: int | None = None
         self.per_node: int | None = None
         self.claimed = Counter[str]()
-        self.nodes = [self._join() for _ in range(NODES)]
+        self.kept = list[KeptHistory]()
+        """What each node leaves in history."""
+        self.nodes = list[Peer]()
 
-    def _join(self) -> Peer:
+    def _join(self, place: int) -> Peer:
         peer = self.cluster.peer(
             f"n{next(self.names)}",
             mode=Mode.STICKY_EVENTS,
             handler_threads=3,
             retry=ImmediateRetries(1),
             max_redispatches=1_000,
+            history=self.kept[place],
         )
         peer.handler = partial(self._handle, peer, "orders")  # type: ignore[assignment]
         for name, (kind, policy) in HANDLERS.items():
@@ -77,6 +81,7 @@ class NodeLife(RuleBasedStateMachine):
         entries = self._entries()
         self.jobs.learn(entries)
         self.keys.learn()
+        self.groups.learn(entries)
         return entries
 
     def _fault(self, what: str) -> None:
@@ -85,9 +90,9 @@ class NodeLife(RuleBasedStateMachine):
     def _handle(
         self, peer: Peer, handler: str, event: Any, context: EntryContext
     ) -> Retry | Fail | None:
+        self._learn()
         if event.number >= CALLBACKS:
             return None
-        self._learn()
         job = self.jobs.get(event.number)
         if job is None:
             self._fault(f"{event} was rolled back, replaced, or not added")
@@ -113,6 +118,8 @@ class NodeLife(RuleBasedStateMachine):
                 for node in self.nodes:
                     node.lifecycle.paused.look()
         job.succeeded.add(handler)
+        if job.succeeded >= HANDLERS_OF[type(event)] and peer.bus.config.history == "failures":
+            job.handled_date = self.cluster.clock.now()
         return None
 
     def _change(self, work: Callable[[Connection | None], Any], inside: str | None) -> Any:
@@ -156,7 +163,7 @@ class NodeLife(RuleBasedStateMachine):
         dead = self.nodes[node]
         if claims:
             dead.claim()
-        self.nodes[node] = self._join()
+        self.nodes[node] = self._join(node)
         self.cluster.bury(dead.bus.config.node_name or "", *self.nodes)
         if wakes:
             dead.lifecycle.pool.run_submitted()
@@ -165,7 +172,7 @@ class NodeLife(RuleBasedStateMachine):
     @rule(node=NODE)
     def leave(self, *, node: int) -> None:
         self.nodes[node].lifecycle.membership.leave()
-        self.nodes[node] = self._join()
+        self.nodes[node] = self._join(node)
 
     # -- pauses -----------------------------------------------------------------------------------
 

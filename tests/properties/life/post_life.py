@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from queue_core.model.config_keys import KeptHistory
 from queue_core.model.keyed import Answer, KeyState
 from stickybus import DuplicateKeyError
 from tests.contract.harness import Order
@@ -24,8 +25,10 @@ class PostLife(NodeLife):
 
     # -- posts ------------------------------------------------------------------------------------
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(kept=st.lists(st.sampled_from(["all", "failures"]), min_size=NODES, max_size=NODES))
+    def begin(self, *, kept: list[KeptHistory]) -> None:
+        self.kept = kept
+        self.nodes = [self._join(place) for place in range(NODES)]
         self._open(None)
 
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), inside=INSIDE, by=st.integers(0, NODES))

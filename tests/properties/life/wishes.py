@@ -45,6 +45,14 @@ HANDLERS: dict[str, tuple[type[Any], RetryPolicy]] = {
     "second": (Shared, ExponentialRetries(initial_seconds=3, max_retries=2, jitter=0)),
 }
 """Beside that of `Order`, which runs again at once."""
+HANDLERS_OF: dict[type[Any], set[str]] = {
+    Order: {"orders"},
+    **{
+        kind: {name for name, one in HANDLERS.items() if one[0] is kind}
+        for kind, _ in HANDLERS.values()
+    },
+}
+"""Who has to succeed, by the type of the event."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, update
 
+from queue_core.cluster.lease import Lease
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.cluster.silence_watch import SilenceWatch
@@ -132,6 +134,21 @@ def lease_judged_by_dates() -> list[Planting]:
         )
 
     return [(Reaper, "_fence", fence)]
+
+
+@bug
+def lease_ends_at_a_date() -> list[Planting]:
+    """A lease ends at a date, and so goes on when its process sets the date back."""
+    renew: Any = Lease.renew
+
+    def renewed(self: Any, sent: float) -> None:
+        renew(self, sent)
+        self.end_date = self._clock.now() + timedelta(seconds=self.left_seconds)
+
+    def holds(self: Any) -> bool:
+        return bool(self._deadline > float("-inf") and self._clock.now() < self.end_date)
+
+    return [(Lease, "renew", renewed), (Lease, "holds", holds)]
 
 
 @bug
