@@ -77,8 +77,8 @@ class RolledTable:
     def ids_by_range(self) -> IdRanges:
         """All ids that have ended, so far as they were read."""
         ids = self.rolling.merged(self.ids, ID_TABLES)
-        alone = ranges_by_table(ids["ids"]).get(self.name, IdRanges.union([]))
-        return IdRanges.union([alone, IdRanges.of(ids["chains"]["record_id"].to_numpy())])
+        unlinked = ranges_by_table(ids["ids"]).get(self.name, IdRanges.union([]))
+        return IdRanges.union([unlinked, IdRanges.of(ids["chains"]["record_id"].to_numpy())])
 
 
 def read_table(

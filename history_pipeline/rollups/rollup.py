@@ -63,9 +63,9 @@ def figures_of(rows: pa.Table) -> Rollup:
 def ids_of(rows: pa.Table) -> Rollup:
     """The ids and chains of rows of `arrow_entries.entries`, all of one main table."""
     terminal = compute.not_equal(rows["outcome"], "REAPED")
-    alone = compute.and_(terminal, compute.equal(rows["chain_id"], rows["record_id"]))
-    others = rows.append_column("terminal", terminal).filter(compute.invert(alone))
-    ranges = IdRanges.of(rows.filter(alone)["record_id"].to_numpy())
+    unlinked = compute.and_(terminal, compute.equal(rows["chain_id"], rows["record_id"]))
+    others = rows.append_column("terminal", terminal).filter(compute.invert(unlinked))
+    ranges = IdRanges.of(rows.filter(unlinked)["record_id"].to_numpy())
     table = rows["table_name"][0].as_py() if len(rows) else ""
     return {"ids": ids_table(table, ranges), "chains": others.select(CHAINS.names).cast(CHAINS)}
 
