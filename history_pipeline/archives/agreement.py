@@ -1,4 +1,4 @@
-"""What the files of an archive and the database's log of it say together.
+"""The agreement of an archive's files with the database's log of it.
 
 The log has a row for each run, which was entered before the manifest's file was written. So a file
 that is missing can be written anew, and a file that the log does not know is of another database,

@@ -1,7 +1,7 @@
 """An audit without Spark: an archive by the roll-ups of its days, live history by its rows.
 
 The main table is read before its history: an entry that moves meanwhile is seen twice rather than
-never. What an archive takes over while history is read is found by its new manifests.
+never. Rows that an archive takes over while history is read are found by its new manifests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the rows of a kind of history are read and rolled up."""
+"""The way in which rows of a kind of history are read and rolled up."""
 
 from __future__ import annotations
 

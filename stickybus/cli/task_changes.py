@@ -101,7 +101,9 @@ def mod(
     as_json: Json = False,
     opened: Opening,
 ) -> None:
-    """Change the newest version of a task. What is not given stays; it can be claimed at once.
+    """Change the newest version of a task, which can be claimed at once.
+
+    Options that are not given leave it as it is.
 
     Examples:
       stickybus tasks mod -t 01a2 --to mail --reset

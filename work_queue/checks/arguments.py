@@ -52,7 +52,7 @@ def text(value: object, *, key: str) -> str:
 
 
 def of_bytes(value: object, limit: int, *, key: str, least: int = 1) -> str:
-    """A text of so many bytes in UTF-8."""
+    """A text whose bytes in UTF-8 are within the limits."""
     given = text(value, key=key)
     if not least <= (size := len(given.encode())) <= limit:
         raise not_allowed(key, value, f"{least} to {limit} bytes, not {size}")

@@ -62,8 +62,8 @@ class Modifying(Part):
 
         Args:
             actions: At least one.
-            claimant: Who modifies. What another claimant holds is at fault. Default: the work
-                queue's.
+            claimant: Who modifies. A task or doc that another claimant holds is at fault. Default:
+                the work queue's.
             connection: The caller's connection, whose transaction this belongs to. Default: a
                 transaction of its own.
 

@@ -46,7 +46,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class OpenPolicyAgent:
-    """Asks an agent at each call. What it does not clearly allow is denied.
+    """Asks an agent at each call. A call that it does not clearly allow is denied.
 
     Args:
         url: Where it listens, such as http://localhost:8181.
