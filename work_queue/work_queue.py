@@ -27,7 +27,9 @@ from work_queue.remote.tls import Tls
 from work_queue.storage.database_backend import DatabaseBackend
 
 LEASE_SECONDS = 45.0
+"""The lease of a claim that names none."""
 MAX_VALUE_BYTES = 10_000_000
+"""Bytes of a value or content at most, as it is stored."""
 
 
 class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):

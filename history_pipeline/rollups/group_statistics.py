@@ -16,6 +16,7 @@ _Sketches = Mapping[tuple[Any, ...], tuple[Any, Any]]
 """The buckets, ascending, and their counts, of each group: its keys and a measure."""
 
 _MICROS = 1_000_000
+"""Microseconds of a second."""
 _PARTS = ("counts", "times")
 _FIGURES = ("count", "avg", "min", "max", *(f"p{percent}" for percent in PERCENTS))
 

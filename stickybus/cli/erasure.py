@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ERASED = {"table": "TABLE", "entries": "ENTRIES", "ids": "IDS", "files": "FILES"}
 _SHOWN_IDS = 5
+"""Ids of a table that are listed."""
 _TASKS = "work_task_history"
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from work_queue.work_queue import WorkQueue
 
 RETRY_SECONDS = 3.0
+"""The pause before a task that another holds is tried again."""
 
 
 @grouped(opened=opening)

@@ -26,6 +26,7 @@ LONGEST_SECONDS = 100 * 365.25 * 86_400.0
 HISTORY_IDS = 500
 """The most ids of tasks of history that one call reads."""
 ERROR_TEXT = 1_000
+"""Characters of a sought text of errors at most."""
 LARGEST_INT = 2**31 - 1
 
 

@@ -24,6 +24,7 @@ from work_queue.service.caller import Caller
 
 PATH = "/v1/data/entroq/authz"
 TIMEOUT_SECONDS = 5.0
+"""How long an answer of the agent may take."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
