@@ -34,12 +34,12 @@ from history_pipeline.audits.figures import (
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.progress import Progress, silent
 from history_pipeline.rollups.id_ranges import IdRanges
-from history_pipeline.rollups.parts import ID_TABLES, ranges_by_table
 from history_pipeline.rollups.rolled_faults import KnownIds, chain_faults
 from history_pipeline.rollups.rolled_figures import comparison, tables_of
 from history_pipeline.rollups.rolled_tables import RolledTable, read_table
 from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
+from history_pipeline.rollups.tallies import ID_TABLES, ranges_by_table
 from history_pipeline.rows.kind import ENTRIES
 from sql import schema
 from sql.database import Database

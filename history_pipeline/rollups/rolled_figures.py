@@ -20,8 +20,8 @@ from history_pipeline.rollups.group_statistics import (
     nulls_first,
     time_fields,
 )
-from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.rollup_tables import COUNTED, COUNTS, GROUPED
+from history_pipeline.rollups.tallies import Rollup
 
 _MICROS = 1_000_000
 """Microseconds of a second."""

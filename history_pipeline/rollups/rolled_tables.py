@@ -22,8 +22,8 @@ from history_pipeline.period import DAY, Period
 from history_pipeline.progress import Progress
 from history_pipeline.rollups.id_ranges import IdRanges
 from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
-from history_pipeline.rollups.parts import ID_TABLES, Rollup, ranges_by_table
 from history_pipeline.rollups.rolling import Rolling
+from history_pipeline.rollups.tallies import ID_TABLES, Rollup, ranges_by_table
 from history_pipeline.rows.arrow_entries import within, without_messages
 from history_pipeline.source.pages import pages
 from sql.database import Database

@@ -14,9 +14,9 @@ from pyarrow import compute
 
 from history_pipeline.audits.figures import LATENESS_SECONDS, MEASURES
 from history_pipeline.rollups.id_ranges import IdRanges
-from history_pipeline.rollups.parts import CHAINS, Rollup, ids_table, ones
 from history_pipeline.rollups.rolling import Rolling
 from history_pipeline.rollups.rollup_tables import COUNTED, FIGURES, GROUPED
+from history_pipeline.rollups.tallies import CHAINS, Rollup, ids_table, ones
 from history_pipeline.rows.arrow_entries import entries
 from history_pipeline.rows.arrow_schema import READ_SCHEMA
 from history_pipeline.rows.kind import ENTRIES
