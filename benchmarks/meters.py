@@ -1,4 +1,4 @@
-"""What a database has written since a meter began: its log, commits, and versions of rows."""
+"""Meters of a database: what it has logged, committed and written as versions of rows since."""
 
 from __future__ import annotations
 

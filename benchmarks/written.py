@@ -1,4 +1,4 @@
-"""What each step of an entry's life writes, which no other load on the machine changes."""
+"""The amount that each step of an entry's life writes, which no other load changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the persistent and the in-memory bus do alike: how one posts."""
+"""The posting face that the persistent and the in-memory bus share."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class InMemoryBus(EventBus):
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Let running handlers finish. What has not started waits for the next start.
+        """Let running handlers finish. Events that have not started wait for the next start.
 
         Args:
             timeout_seconds: Seconds to wait for running handlers, 0 or more. Default: the

@@ -1,4 +1,4 @@
-"""What becomes of events without a subscriber, if nobody says anything else."""
+"""The handler of events without a subscriber, if nobody names another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How handlers are subscribed to a bus."""
+"""The subscription of handlers to a bus."""
 
 from __future__ import annotations
 

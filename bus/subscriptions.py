@@ -1,4 +1,4 @@
-"""Who subscribes to what: by event type (its subtypes too) or by event name."""
+"""Subscriptions: handlers by event type (its subtypes too) or by event name."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests, benchmarks and examples run beside the product: servers, and a network that fails."""
+"""Tools beside the product for tests, benchmarks and examples: servers, a network that fails."""

@@ -17,6 +17,7 @@ OLDEST = 17
 """The oldest Java that Spark 4.3 runs on."""
 
 _ANSWER_SECONDS = 30
+"""How long `java -version` may take."""
 _ADVICE = f"Nothing was started. Install Java {OLDEST} or later (Debian: apt install default-jre-headless)"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def job_session(app_name: str) -> Iterator[SparkSession]:
     """A session for the block; one that is open already is used, and stays.
 
-    What Spark raises in it becomes a PipelineError of one line. Raises SparkUnavailableError.
+    An error of Spark in it becomes a PipelineError of one line. Raises SparkUnavailableError.
     """
     check_spark()
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations

@@ -15,6 +15,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (what is being done, entries done so far, entries in all), from any thread."""
 
 _LOOK_SECONDS = 0.25
+"""The pause between two looks at how far Spark is."""
 _GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 

@@ -1,4 +1,4 @@
-"""How large the pieces are in which history is archived, and how many are at work at once."""
+"""The sizes of the pieces in which history is archived, and how many are at work at once."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ class NotificationQueue(Recurring, Pausing, Limiting, Grouping, BulkChanges, Old
 
         Everything may run meanwhile. Waiting notifications and rows of history are deleted in
         batches of 2,000, each a transaction. Those that some node runs are listed and left: call
-        again when they have ended. What is scheduled later than a second after the call began
-        stays. Archives are not touched.
+        again when they have ended. Notifications that are scheduled later than a second after the
+        call began stay. Archives are not touched.
 
         Args:
             search_key1: Only what has this key.

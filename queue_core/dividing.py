@@ -22,8 +22,8 @@ def partition_history(
     """Divide a history into partitions by day, month or year, while its queues run.
 
     `truncate_history` then drops those that are old as a whole, however many rows they have. Nodes
-    make the next ones ahead. What has ended by now stays together in one partition. Called for a
-    history that is divided already, it makes the next partitions, by the period given.
+    make the next ones ahead. Entries that have ended by now stay together in one partition. Called
+    for a history that is divided already, it makes the next partitions, by the period given.
 
     PostgreSQL copies no row. MySQL and MariaDB copy the history, and outcomes wait meanwhile.
 

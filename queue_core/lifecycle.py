@@ -2,8 +2,8 @@
 
 The claim loop takes what the pool has room for and hands it over; the finish loop writes what
 became of it. They work on two connections, so that the database does both at the same time; where
-writers take turns, there are two finish loops, whose transactions claim as well. What other
-processes tell of is claimed by the thread that hears of it.
+writers take turns, there are two finish loops, whose transactions claim as well. The thread that
+hears a hint of another process claims at once.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Lifecycle:
     def run_due(self, *, posts_wait: bool = False) -> list[Outcome]:
         """Run the due entries in the caller's thread, write the outcomes and return them.
 
-        One round of a member without loops. What becomes due by it is left to the next.
+        One round of a member without loops. Entries that become due by it are left to the next.
         `posts_wait`: it is the last round, and what handlers post is not begun.
         """
         self.paused.look()

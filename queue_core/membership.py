@@ -1,6 +1,6 @@
 """The membership of one bus or service in its node, from the join to the leave.
 
-Whoever leaves may still run handlers that hang: the node goes on telling the cluster of them.
+A member that leaves may still run handlers that hang: the node goes on telling the cluster of them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Membership:
     def leave(self, seconds: float = math.inf) -> None:
         """Write what is unwritten, give back what has not run, and leave the cluster.
 
-        What can't be given back in so many `seconds` is for the reapers of others, when the lease
+        Entries that can't be given back in `seconds` are for the reapers of others, when the lease
         has ended.
         """
         node = self._holdings.node
@@ -161,7 +161,7 @@ class Membership:
     def lease_lost(self) -> None:
         """See `member.Member`.
 
-        What has not started comes back as Released from the pool, by `may_start`.
+        Entries that have not started come back as Released from the pool, by `may_start`.
         """
         self._metrics.lease_lost()
 

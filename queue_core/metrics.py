@@ -1,7 +1,7 @@
 """Metrics of one bus or service, by prometheus-client.
 
-What happens per entry is observed per batch, under one lock. What stands in tables is read at the
-scrape, in bounded index reads, and left out of a scrape that can't reach the database.
+Events of single entries are observed per batch, under one lock. Counts of tables are read at the
+scrape, in bounded index reads. A scrape that can't reach the database leaves them out.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from queue_core.storage.pauses import StoredPauses
 from sql.tables import ORDER_KEY_LENGTH
 
 LONGEST_REASON = 10_000
+"""Characters of a reason at most."""
 
 
 class PauseOptions(TypedDict, total=False):

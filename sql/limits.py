@@ -1,7 +1,7 @@
-"""How long a database call may take, each limit derived from the one that is configured.
+"""The time limits of a database call, each derived from the one that is configured.
 
 A server's own limits come first, since they leave the connection whole: a lock's, then a
-statement's. What the client waits at most is longer by what an answer may need on its way; it alone
+statement's. The client's limit is longer, by the time that an answer may need on its way. It alone
 helps when the server is out of reach.
 """
 
@@ -20,6 +20,7 @@ A transaction that got none may run once more within that time.
 """
 
 LONGEST_CONNECT_SECONDS = 10.0
+"""The limit of a connection attempt, if the configured one is not shorter."""
 LONGEST_SECONDS = 2_000_000.0
 """Some three weeks: the servers refuse more, in milliseconds."""
 

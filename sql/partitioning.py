@@ -1,6 +1,6 @@
 """The division of history into partitions, while the queue runs.
 
-Whoever changes the partitions of a history holds its named lock (`Database.holding`).
+A change of the partitions of a history holds its named lock (`Database.holding`).
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ To drop one costs no more than to drop a table. The partitions of a history are 
 catalogue says, and their names tell by which period they were made: no other record of them is
 kept.
 
-What ended before a history was divided is in one partition, without a beginning. A last one,
-without an end, takes what no other takes, so that an entry ends although nobody has made the next
-partitions.
+Entries that ended before a history was divided are in one partition, without a beginning. A last
+one, without an end, takes what no other takes, so that an entry ends although nobody has made the
+next partitions.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Partitions:
     def divide(self, connection: Connection, past: Table, wanted: Sequence[Span]) -> None:
         """Divide a history.
 
-        What it holds is before the first span. Commits.
+        Its rows are before the first span. Commits.
         """
         raise NotImplementedError
 

@@ -166,7 +166,7 @@ def _migrate(
 def _upgrade(database: Database, connection: Connection, progress: Progress) -> None:
     """Change all main tables that are there.
 
-    Who waits for a lock makes others wait: not for long, then once more.
+    A statement that waits for a lock makes others wait: not for long, then once more.
     """
     from alembic.script import ScriptDirectory
 

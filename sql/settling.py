@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, Table
 T = TypeVar("T")
 
 _PAUSE_SECONDS = 0.02
+"""The pause between two questions to the database."""
 
 
 class OpenDatabase(Protocol):

@@ -1,7 +1,7 @@
 """Stickybus: a persistent event bus and notification queues on the SQL database you have.
 
 Import from here; the packages behind it (`bus`, `notifications`, `work_queue`, `queue_core`, `sql`)
-are its rooms, not its face. What a name needs is loaded when it is first read.
+are its rooms, not its face. The modules of a name are loaded when it is first read.
 """
 
 from pathlib import Path

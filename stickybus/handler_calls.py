@@ -1,4 +1,4 @@
-"""What handlers returned and raised, for the test kit."""
+"""The calls of handlers, as the test kit shows them: results and errors."""
 
 from __future__ import annotations
 

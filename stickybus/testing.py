@@ -99,7 +99,7 @@ def drain(*targets: Target, max_runs: int = 10_000) -> list[Ran]:
 def consume_one(target: Target) -> Ran:
     """Run the one entry that is due, once, and assert that it ends PROCESSED.
 
-    What becomes due by it is left to the next call.
+    Entries that become due by it are left to the next call.
 
     Args:
         target: A bus or a service, not started.
@@ -136,7 +136,8 @@ def run_again(target: Target, ran: Ran | int) -> Ran:
 
     A test of idempotency: handlers may run twice, and the second run must change nothing. As after
     a crash, it is a copy of the entry with a new id, and exactly-once handlers are left out, as
-    their transaction has recorded the outcome. What else is due runs as well, before or after it.
+    their transaction has recorded the outcome. Other entries that are due run as well, before or
+    after it.
 
     Args:
         target: The bus or service of the entry, not started.

@@ -1,4 +1,4 @@
-"""What a work queue stands on: a database, or a service somewhere else."""
+"""The backend of a work queue: a database, or a service somewhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is in a queue or in a namespace."""
+"""The counts of a queue, and of a namespace."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Doc:
         """The name of this version."""
         return DocRef(self.namespace, self.id, self.version)
 
-    def change(self, content: Any, *, delay: float = 0.0) -> ChangeDoc:
+    def change(self, content: object, *, delay: float = 0.0) -> ChangeDoc:
         """Make a change of this version for `WorkQueue.modify`.
 
         Args:

@@ -1,4 +1,4 @@
-"""What one call of `modify` may do. All of it are plain values."""
+"""The actions of one call of `modify`. All of them are plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a work queue: plain values, which are checked, and can be sent anywhere."""
+"""Requests to a work queue: plain values, which are checked, and can be sent anywhere."""
 
 from __future__ import annotations
 

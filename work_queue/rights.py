@@ -1,4 +1,4 @@
-"""What callers of a service need rights for, and the errors of those who have none."""
+"""The rights that callers of a service need, and the errors of those who have none."""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ class Task:
         return self.at - self.modified
 
     def change(self, **changes: Unpack[Changes]) -> Change:
-        """Make a change of this version for `WorkQueue.modify`. What is not given stays.
+        """Make a change of this version for `WorkQueue.modify`.
+
+        Options that are not given stay as they are.
 
         Args:
             changes: The options of `Change`. Without `delay` and `at` the task is ready at once,

@@ -27,14 +27,16 @@ from work_queue.remote.tls import Tls
 from work_queue.storage.database_backend import DatabaseBackend
 
 LEASE_SECONDS = 45.0
+"""The lease of a claim that names none."""
 MAX_VALUE_BYTES = 10_000_000
+"""Bytes of a value or content at most, as it is stored."""
 
 
 class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):
     """Tasks that consumers claim under a lease, and docs that they share.
 
-    A task is finished by its delete. Whoever names the newest version of a task may change it: work
-    may run twice, its result is written once.
+    A task is finished by its delete. A consumer that names the newest version of a task may change
+    it: work may run twice, its result is written once.
 
     Args:
         database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are

@@ -1,4 +1,4 @@
-"""What the files of an archive and the database's log of it say together.
+"""The agreement of an archive's files with the database's log of it.
 
 The log has a row for each run, which was entered before the manifest's file was written. So a file
 that is missing can be written anew, and a file that the log does not know is of another database,
@@ -110,7 +110,7 @@ def agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> Agree
     return Agreement(manifests, rows, lost, superseded)
 
 
-def settled_agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> Agreement:
+def patient_agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> Agreement:
     """As `agreement`, for who only reads, and writes no lost manifest anew.
 
     A run commits the row of a manifest, and then writes the file: a reader that comes between waits
@@ -130,7 +130,7 @@ def check_agreement(archive: ArchiveLog[ReadableStorage], database: Database) ->
 
     Raises as `agreement`, and ArchiveDamagedError if a manifest's file is missing.
     """
-    found = settled_agreement(archive, database)
+    found = patient_agreement(archive, database)
     for number in found.lost:
         manifest = found.manifests[number - 1]
         raise ArchiveDamagedError(

@@ -18,6 +18,7 @@ from history_pipeline.archives.storage import LocalStorage, hidden
 from history_pipeline.errors import ArchiveDamagedError, ArchiveTargetError
 
 _CHUNK_BYTES = 1024 * 1024
+"""Bytes of a file that are hashed at a time."""
 _SPARK_SCHEMES = {"s3a://": "s3://"}
 """Schemes that only Hadoop knows, and what others call them."""
 

@@ -19,7 +19,7 @@ BATCH_ROWS = 16_384
 
 @contextmanager
 def parquet_file(storage: ArrowStorage, file: DataFile) -> Iterator[ParquetFile]:
-    """A file for the block. What fails in it raises ArchiveDamagedError."""
+    """A file for the block. A failure in it raises ArchiveDamagedError."""
     try:
         with (
             storage.open(file.path) as opened,

@@ -84,7 +84,7 @@ class Search(NamedTuple):
     ) -> Iterator[tuple[Any, ...]]:
         """The rows of a row group at ascending places.
 
-        What is not needed is not kept in memory.
+        Columns that are not needed are not kept in memory.
         """
         first = 0
         for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names)):

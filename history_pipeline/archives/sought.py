@@ -1,4 +1,4 @@
-"""What is looked for in an archive: which files may hold it, and which of their rows match."""
+"""A search for entries in an archive: the files that may hold them, and the rows that match."""
 
 from __future__ import annotations
 

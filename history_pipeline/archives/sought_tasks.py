@@ -1,4 +1,4 @@
-"""What is looked for in an archive of finished tasks: which files hold it, which rows match."""
+"""A search for finished tasks in an archive: the files that hold them, the rows that match."""
 
 from __future__ import annotations
 

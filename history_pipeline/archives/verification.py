@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
-from history_pipeline.archives.agreement import settled_agreement
+from history_pipeline.archives.agreement import patient_agreement
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, Manifest, live_files, manifest_path
@@ -129,7 +129,7 @@ def manifests_of(
         application_name="stickybus-verify",
     )
     try:
-        found = settled_agreement(log, opened)
+        found = patient_agreement(log, opened)
     finally:
         opened.close()
     return found.manifests, [manifest_path(number) for number in sorted(found.lost)]

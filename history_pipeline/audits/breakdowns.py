@@ -15,6 +15,7 @@ from history_pipeline.audits.figures import LATENESS_SECONDS, STANDING_OUT
 
 _ENTRY = ("table_name", "record_id", "queue_name", "class_name", "node", "outcome")
 _MICROS = 1_000_000.0
+"""Microseconds of a second."""
 
 
 def failures(entries: DataFrame) -> DataFrame:

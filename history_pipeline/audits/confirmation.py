@@ -18,6 +18,7 @@ from sql.tables import entry_tables
 MOST_SUSPECTS = 10_000
 """Faults that are looked up once more. A larger number is not caused by moving entries."""
 _BATCH = 500
+"""Ids that one statement looks at again."""
 
 
 def confirmed(faults: Iterable[dict[str, Any]], database: Database) -> Iterator[dict[str, Any]]:

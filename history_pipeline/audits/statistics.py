@@ -14,6 +14,7 @@ from history_pipeline.audits.figures import GROUPINGS, KEYS, MEASURES, PERCENTS
 from history_pipeline.audits.percentiles import percentiles, place_in
 
 _MICROS = 1_000_000.0
+"""Microseconds of a second."""
 
 
 def statistics(

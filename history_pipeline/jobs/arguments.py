@@ -1,4 +1,4 @@
-"""What the jobs have in common: how they read their arguments, and how they tell their result."""
+"""The arguments and results of jobs, as a command line has them."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 ALARMING_SHARE = 0.01
 """The share of failed entries, of those that ran, from which a report shows it in red."""
 _TIMES = 2
+"""A share this many times that of the week before is an alarm."""
 _FEWEST = 10
 """Failures that a day needs at least, before they count as a rise."""
 

@@ -41,6 +41,7 @@ _WIDE, _HALF = 10.4, 5.1
 _ROW, _MARGIN = 0.28, 0.75
 """Inches: the page's width, its half's, a bar's height, and the space around all bars."""
 _MOST_STEPS = 180
+"""Steps of time that a plot shows at most."""
 _STEPS = {
     timedelta(hours=1): "hour",
     timedelta(hours=6): "6 hours",

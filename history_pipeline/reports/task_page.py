@@ -20,7 +20,8 @@ _COLUMNS = [
     ("lifetime_max", "longest", "duration"),
 ]
 """The columns of each table: their keys, their headings, and what they hold."""
-_MOST_BARS = 12
+_SHOWN_IDS = 12
+"""Record ids that the verdict lists."""
 
 Row = Mapping[str, Any]
 
@@ -62,7 +63,7 @@ def task_verdict(audit: TaskAudit) -> Verdict:
     ]
     if audit.differing:
         count = len(audit.differing)
-        ids = ", ".join(map(str, audit.differing[:_MOST_BARS]))
+        ids = ", ".join(map(str, audit.differing[:_SHOWN_IDS]))
         headline = f"{count:,} {'task differs' if count == 1 else 'tasks differ'} between the database and the archive."
         return Verdict(Standing.FAULTY, headline, (*details, f"Record ids: {ids}."))
     if not audit.history and not audit.archived:

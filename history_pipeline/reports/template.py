@@ -21,6 +21,7 @@ SHOWN = 30
 NO_NAME = "(none)"
 
 _LARGE = 10.0
+"""Numbers from here on are shown without decimals."""
 
 Row = Mapping[str, Any]
 

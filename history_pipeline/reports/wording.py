@@ -7,6 +7,7 @@ NOTHING = "-"
 _WHOLE = 9.95
 """From here on a number has two digits before its point."""
 _NEARLY_ALL = 99.0
+"""Per cent from which a share has one more digit, so that 99.96 is not shown as all."""
 _UNITS = (
     (86_400.0, "d"),
     (3_600.0, "h"),

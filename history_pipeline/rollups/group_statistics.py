@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from history_pipeline.audits.figures import PERCENTS
-from history_pipeline.rollups.parts import Grouped, Groupings, Part, Rollup
 from history_pipeline.rollups.sketch import percentiles
+from history_pipeline.rollups.tallies import Grouped, Groupings, Rollup, Tally
 
 _Sketches = Mapping[tuple[Any, ...], tuple[Any, Any]]
 """The buckets, ascending, and their counts, of each group: its keys and a measure."""
 
 _MICROS = 1_000_000
-_PARTS = ("counts", "times")
+"""Microseconds of a second."""
+_TALLIES = ("counts", "times")
 _FIGURES = ("count", "avg", "min", "max", *(f"p{percent}" for percent in PERCENTS))
 
 
@@ -32,18 +33,20 @@ def time_fields(measures: Iterable[str]) -> dict[str, pa.DataType]:
 def group_statistics(
     rollup: Rollup,
     grouped: Grouped,
-    parts: Mapping[str, Part],
+    tallies: Mapping[str, Tally],
     groupings: Groupings,
     measures: Sequence[str],
 ) -> list[dict[str, Any]]:
     """The statistics of some groupings, in this order, and by their keys, nulls first.
 
-    `parts` are the table `counts` and the table `times` of the roll-up. A row has all that is
+    `tallies` are the table `counts` and the table `times` of the roll-up. A row has all that is
     counted, and the figures of its measured times, so far as something was timed.
     """
     found, keys = list[dict[str, Any]](), [key for key, _ in grouped.keys]
     for grouping, own in groupings.items():
-        counts, times = (grouped.of(rollup[name], parts[name], grouping, own) for name in _PARTS)
+        counts, times = (
+            grouped.of(rollup[name], tallies[name], grouping, own) for name in _TALLIES
+        )
         buckets = _sketches(times, keys)
         rows = [
             row

@@ -22,8 +22,8 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import read_rows
 from history_pipeline.period import EVER, Period
-from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.rolling import Rolling
+from history_pipeline.rollups.tallies import Rollup
 from history_pipeline.rows.arrow_entries import within
 from queue_core.runtime.log import get_logger
 

@@ -1,7 +1,7 @@
 """An audit without Spark: an archive by the roll-ups of its days, live history by its rows.
 
 The main table is read before its history: an entry that moves meanwhile is seen twice rather than
-never. What an archive takes over while history is read is found by its new manifests.
+never. Rows that an archive takes over while history is read are found by its new manifests.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from history_pipeline.audits.figures import (
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.progress import Progress, silent
 from history_pipeline.rollups.id_ranges import IdRanges
-from history_pipeline.rollups.parts import ID_TABLES, ranges_by_table
 from history_pipeline.rollups.rolled_faults import KnownIds, chain_faults
 from history_pipeline.rollups.rolled_figures import comparison, tables_of
 from history_pipeline.rollups.rolled_tables import RolledTable, read_table
 from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
+from history_pipeline.rollups.tallies import ID_TABLES, ranges_by_table
 from history_pipeline.rows.kind import ENTRIES
 from sql import schema
 from sql.database import Database

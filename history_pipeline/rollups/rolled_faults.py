@@ -16,7 +16,7 @@ from history_pipeline.rollups.id_ranges import IdRanges, Ids
 class KnownIds(NamedTuple):
     """What is known of the ids of one main table."""
 
-    alone: IdRanges
+    unlinked: IdRanges
     """Rows that are chains of their own and have ended."""
     linked: pa.Table
     """The other rows that have ended, of `rollup.CHAINS`."""
@@ -26,7 +26,7 @@ class KnownIds(NamedTuple):
     def ranges(self) -> IdRanges:
         """All ids that are there."""
         others = [one["record_id"].to_numpy() for one in (self.linked, self.live)]
-        return IdRanges.union([self.alone, *map(IdRanges.of, others)])
+        return IdRanges.union([self.unlinked, *map(IdRanges.of, others)])
 
 
 def chain_faults(known: KnownIds) -> Iterator[tuple[int, Fault]]:
@@ -45,7 +45,7 @@ def chain_faults(known: KnownIds) -> Iterator[tuple[int, Fault]]:
         )
     )
     terminal = linked.filter(linked["terminal"])["chain_id"].to_numpy()
-    ends = known.alone.rows_of(chains) + _count(terminal, chains)
+    ends = known.unlinked.rows_of(chains) + _count(terminal, chains)
     lives = _count(live_chains, chains)
     members = ends + lives + _count(linked["chain_id"].to_numpy(), chains)
     for fault, mask in (

@@ -20,10 +20,11 @@ from history_pipeline.rollups.group_statistics import (
     nulls_first,
     time_fields,
 )
-from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.rollup_tables import COUNTED, COUNTS, GROUPED
+from history_pipeline.rollups.tallies import Rollup
 
 _MICROS = 1_000_000
+"""Microseconds of a second."""
 _TEXT, _COUNT, _SECONDS = pa.string(), pa.int64(), pa.float64()
 _COUNTS = dict.fromkeys(COUNTS, _COUNT) | {"retry_percentage": _SECONDS}
 STATISTICS = pa.schema(

@@ -22,8 +22,8 @@ from history_pipeline.period import DAY, Period
 from history_pipeline.progress import Progress
 from history_pipeline.rollups.id_ranges import IdRanges
 from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
-from history_pipeline.rollups.parts import ID_TABLES, Rollup, ranges_by_table
 from history_pipeline.rollups.rolling import Rolling
+from history_pipeline.rollups.tallies import ID_TABLES, Rollup, ranges_by_table
 from history_pipeline.rows.arrow_entries import within, without_messages
 from history_pipeline.source.pages import pages
 from sql.database import Database
@@ -77,8 +77,8 @@ class RolledTable:
     def ids_by_range(self) -> IdRanges:
         """All ids that have ended, so far as they were read."""
         ids = self.rolling.merged(self.ids, ID_TABLES)
-        alone = ranges_by_table(ids["ids"]).get(self.name, IdRanges.union([]))
-        return IdRanges.union([alone, IdRanges.of(ids["chains"]["record_id"].to_numpy())])
+        unlinked = ranges_by_table(ids["ids"]).get(self.name, IdRanges.union([]))
+        return IdRanges.union([unlinked, IdRanges.of(ids["chains"]["record_id"].to_numpy())])
 
 
 def read_table(

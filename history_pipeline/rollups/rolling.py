@@ -1,4 +1,4 @@
-"""How the rows of a kind of history are read and rolled up."""
+"""The way in which rows of a kind of history are read and rolled up."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from history_pipeline.rollups.parts import (
+from history_pipeline.rollups.tallies import (
     CHAINS,
     ID_TABLES,
     IDS,
     Order,
-    Part,
     Rollup,
+    Tally,
     ids_table,
     ranges_by_table,
 )
@@ -37,12 +37,12 @@ class Rolling(NamedTuple):
     prepared: Callable[[pa.Table, str], pa.Table]
     figures_of: Callable[[pa.Table], Rollup]
     ids_of: Callable[[pa.Table], Rollup]
-    figures: Mapping[str, Part | Order]
+    figures: Mapping[str, Tally | Order]
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
         """Those of all tables of a roll-up, by name."""
-        found = {name: part.schema for name, part in self.figures.items()}
+        found = {name: tally.schema for name, tally in self.figures.items()}
         return found | dict(zip(ID_TABLES, (IDS, CHAINS), strict=True))
 
     def merged(self, rollups: Iterable[Rollup], names: Iterable[str] | None = None) -> Rollup:

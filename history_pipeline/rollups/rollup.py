@@ -14,9 +14,9 @@ from pyarrow import compute
 
 from history_pipeline.audits.figures import LATENESS_SECONDS, MEASURES
 from history_pipeline.rollups.id_ranges import IdRanges
-from history_pipeline.rollups.parts import CHAINS, Rollup, ids_table, ones
 from history_pipeline.rollups.rolling import Rolling
 from history_pipeline.rollups.rollup_tables import COUNTED, FIGURES, GROUPED
+from history_pipeline.rollups.tallies import CHAINS, Rollup, ids_table, ones
 from history_pipeline.rows.arrow_entries import entries
 from history_pipeline.rows.arrow_schema import READ_SCHEMA
 from history_pipeline.rows.kind import ENTRIES
@@ -63,9 +63,9 @@ def figures_of(rows: pa.Table) -> Rollup:
 def ids_of(rows: pa.Table) -> Rollup:
     """The ids and chains of rows of `arrow_entries.entries`, all of one main table."""
     terminal = compute.not_equal(rows["outcome"], "REAPED")
-    alone = compute.and_(terminal, compute.equal(rows["chain_id"], rows["record_id"]))
-    others = rows.append_column("terminal", terminal).filter(compute.invert(alone))
-    ranges = IdRanges.of(rows.filter(alone)["record_id"].to_numpy())
+    unlinked = compute.and_(terminal, compute.equal(rows["chain_id"], rows["record_id"]))
+    others = rows.append_column("terminal", terminal).filter(compute.invert(unlinked))
+    ranges = IdRanges.of(rows.filter(unlinked)["record_id"].to_numpy())
     table = rows["table_name"][0].as_py() if len(rows) else ""
     return {"ids": ids_table(table, ranges), "chains": others.select(CHAINS.names).cast(CHAINS)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from history_pipeline.audits.figures import GROUPINGS, KEYS, MEASURES
-from history_pipeline.rollups.parts import COUNT, DATE, TEXT, Grouped, Order, Part
+from history_pipeline.rollups.tallies import COUNT, DATE, TEXT, Grouped, Order, Tally
 
 COUNTS = ("processed", "failed", "removed", "reaped", "ok", "retried", "retries")
 GROUPED = Grouped(
@@ -20,17 +20,17 @@ _ENTRY = [
 _ENTRIES: dict[str, tuple[pa.DataType, str]] = {"entries": (COUNT, "sum")}
 _KEYED = [("table_name", "ascending"), ("record_id", "ascending")]
 COUNTED = {"counts": GROUPED.counts(COUNTS, MEASURES), "times": GROUPED.times()}
-FIGURES: dict[str, Part | Order] = {
+FIGURES: dict[str, Tally | Order] = {
     **COUNTED,
-    "failures": Part(
+    "failures": Tally(
         [(name, TEXT) for name in ("table_name", "queue_name", "class_name", "error_type")],
         _ENTRIES,
     ),
-    "retries": Part(
+    "retries": Tally(
         [("table_name", TEXT), ("failed_runs", pa.int32()), ("outcome", TEXT)], _ENTRIES
     ),
-    "lateness": Part([("table_name", TEXT), ("class", pa.int32())], _ENTRIES),
-    "redispatches": Part(
+    "lateness": Tally([("table_name", TEXT), ("class", pa.int32())], _ENTRIES),
+    "redispatches": Tally(
         [("node", TEXT)],
         {"reaped": (COUNT, "sum"), "first": (DATE, "min"), "last": (DATE, "max")},
     ),

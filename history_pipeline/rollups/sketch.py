@@ -23,6 +23,7 @@ It is half the width of a bucket. Of a percentile between two ranks, it is a sha
 their two values.
 """
 _WIDTH = math.log(1.01)
+"""The width of a bucket, as the logarithm of how much larger each is than the one before."""
 
 
 def buckets(micros: pa.Array | pa.ChunkedArray) -> NDArray[np.int32]:

@@ -15,6 +15,7 @@ from history_pipeline.rows.columns import ERROR_TYPE, ERROR_TYPE_LENGTH
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HOUR = 3_600_000_000
+"""Microseconds of an hour."""
 
 
 def entries(history: pa.Table, table: str) -> pa.Table:

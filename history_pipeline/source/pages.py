@@ -27,6 +27,7 @@ FIRST_ROWS, MOST_ROWS = 100, 5_000
 The latter is also the most rows in memory at once.
 """
 _GROWTH = 5
+"""A page has at most this many times the rows of the one before."""
 _ID = "record_id"
 
 

@@ -33,7 +33,7 @@ def stretches(
 ) -> list[Stretch]:
     """The stretches of the ids from `first` to `last`, which are ids of rows, in their order.
 
-    What has more than `width` ids is cut in half, the longest first: so gaps drop out.
+    A stretch of more than `width` ids is cut in half, the longest first: so gaps drop out.
     """
     long, found, looks = [(first - last, first, last)], list[tuple[int, int]](), 0
     while long:

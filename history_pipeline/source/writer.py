@@ -36,6 +36,7 @@ from sql.watching import Hint
 OWNER = "spark"
 """`creating_owner` of the posted rows."""
 ROWS_PER_TRANSACTION = 1_000
+"""Rows that one transaction stages."""
 COMMIT_SECONDS = 3600.0
 """Time limit of the statements that post a whole run."""
 STALE = timedelta(days=7)

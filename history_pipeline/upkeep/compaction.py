@@ -200,7 +200,7 @@ def _expected(
 
     Manifests tell it, or else the files are read.
 
-    What is read of a file with fewer columns must have its fingerprint over those. Raises
+    The rows of a file with fewer columns must have its fingerprint over those. Raises
     ArchiveDamagedError.
     """
     now = archive.kind.names

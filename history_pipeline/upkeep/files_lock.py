@@ -1,8 +1,8 @@
 """The lock of an archive's files: who compacts, expires or erases excludes the others.
 
 They replace files that they have read, so of two at once only one could publish, after both had
-done all the work. And an erasure would not know of files that the other one is still writing. Who
-archives adds files, and needs no such lock.
+done all the work. And an erasure would not know of files that the other one is still writing. An
+archive adds files, and needs no such lock.
 
 It goes by the name that the manifests give their archive, and not by the directory: that has many
 spellings, and another path on each machine that mounts it.

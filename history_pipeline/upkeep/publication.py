@@ -37,7 +37,7 @@ def publish(
 ) -> Manifest:
     """Make the files that a manifest names part of the archive.
 
-    Whoever commits the row of a number first has the number; the other one takes the next.
+    The run that commits the row of a number first has the number; the other one takes the next.
 
     Args:
         archive: The archive. The file of the manifest before is there.

@@ -15,6 +15,7 @@ from queue_core.storage.progress import succeeded
 from sql.tables import ENTRY_COLUMNS
 
 BATCH_ROWS = 500
+"""Rows that one transaction posts at most."""
 BATCH_BYTES = 16_000_000
 """Most entries, and about the most bytes of payload, that one transaction posts."""
 

@@ -105,7 +105,8 @@ class WaitingEntries(BulkChange):
     ) -> BulkResult:
         """Remove everything that has not started, in batches of 100; of a service: of all queues.
 
-        As `remove_all`. What is posted after the call began stays; recurring schedules go on.
+        As `remove_all`. Entries that are posted after the call began stay; recurring schedules go
+        on.
 
         Args:
             dry_run: As for `retry_all`.

@@ -1,1 +1,1 @@
-"""How a node comes by entries that are due."""
+"""Claims: the way of a node to entries that are due."""

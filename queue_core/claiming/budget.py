@@ -67,7 +67,7 @@ class Budget:
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
         if lane == ANY_NODE:
-            # What waits in the node's own lane must not keep it from its share.
+            # Entries in the node's own lane must not keep it from its share.
             share = max(FAIR_SHARE * self._threads, self._pace.entries)
             capacity = min(share, self._capacity)
             room = capacity - self._ledger.active_from(ANY_NODE, besides=ending)

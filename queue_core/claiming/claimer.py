@@ -145,7 +145,7 @@ class Claimer:
 
         Suspects come last, because one of them may kill this process.
         """
-        # What waits for a place has waited longer than what comes.
+        # Entries that wait for a place have waited longer than those that come.
         limited = self._holdings.places.lanes.values()
         for lane in (
             (SUSPECT,)

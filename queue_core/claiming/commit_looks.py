@@ -1,4 +1,4 @@
-"""When a node looks for what callers' transactions have posted, and committed since."""
+"""The looks of a node for posts in callers' transactions that have committed since."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ LOOKS = 12
 class CommitLooks:
     """The times of looks (monotonic): soon after an announcement, else once in a while.
 
-    Any thread may announce; one looks. What is announced during a look is for the next ones.
+    Any thread may announce; one looks. Entries that are announced during a look are for the next
+    ones.
     """
 
     def __init__(self, seconds: float) -> None:

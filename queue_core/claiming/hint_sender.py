@@ -1,4 +1,4 @@
-"""What this process tells others of: what has become claimable, by NOTIFY on PostgreSQL.
+"""The sender of hints: it tells others what has become claimable, by NOTIFY on PostgreSQL.
 
 Only hints: the poll finds whatever a lost one was about. The poster's thread sends one as soon as
 its commit has returned, and waits for nothing; what comes too soon after the last hint is told of
@@ -19,8 +19,9 @@ from sql.watching import Hint, Notifier
 WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
 BUSY_ENTRIES, BUSY_SECONDS = 20, 0.02
-"""From so many in this time the longer window holds: who claims finds batches anyway."""
+"""From this many in this time on the longer window holds: claimers find batches anyway."""
 IDLE_SECONDS = 60.0
+"""The pause of the thread while nothing is to be told; a post wakes it before."""
 
 
 def channel(table: str) -> str:

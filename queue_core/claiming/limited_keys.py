@@ -1,6 +1,6 @@
 """Looks at limit keys: at those whose rate allows the next start, and at what nobody has told of.
 
-Who ends a claim lets the next entry of its key go. A node of an older version can't, nor one that
+The end of a claim lets the next entry of its key go. A node of an older version can't, nor one that
 has died. A caller's transaction may remove the entry that was let go, and a changed limit may let
 more go. So each node goes through all keys now and then.
 """
@@ -21,6 +21,7 @@ LOOK_SECONDS = 0.9
 BUSY_SECONDS = 0.05
 """While no thread is idle, nothing is let go that has to start at once."""
 ROUNDS_A_LEASE = 2
+"""Looks at keys that nobody has told of, in the time of a lease."""
 
 
 class LimitedKeys:

@@ -1,4 +1,4 @@
-"""What a node knows of the lanes that it claims from, and when it looks at them again.
+"""A node's knowledge of the lanes that it claims from, and the time of its next look at them.
 
 A look is a read of all lanes; a claim is a write. So a claim goes only where something is known to
 be due: by a look, by a hint of another process, or by a date that has come.
@@ -30,7 +30,7 @@ Over the dead rows that an old snapshot keeps, a look takes 35 to 50 ms
 LONGEST_LOOK_SECONDS = 1.0
 """Longest pause between two looks while a backlog is claimed.
 
-What was committed late may wait behind it so long.
+An entry that was committed late may wait behind it so long.
 """
 AHEAD = timedelta(milliseconds=5)
 """The time before its date at which an entry is claimed, to start at the date.

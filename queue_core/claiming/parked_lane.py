@@ -21,6 +21,7 @@ from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.subscriber import Router
 
 PAGE = 1_000
+"""Parked entries that are read at a time."""
 EXPIRED_BATCH = 100
 """Entries that end in one transaction: they are read with their payloads, for the hooks."""
 

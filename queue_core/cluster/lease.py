@@ -57,7 +57,7 @@ class Lease:
     def miss(self) -> None:
         """A beat has failed.
 
-        What keeps this node's beats from the database keeps those of others.
+        A cause that keeps this node's beats from the database keeps those of others, too.
         """
         self._steady_since = None
 

@@ -33,6 +33,7 @@ from sql.statements import nodes
 log = get_logger(__name__)
 
 SKEW_WARNING_SECONDS = 1.0
+"""The difference of this machine's clock to the database's from which the log warns."""
 CLOCK_SHARE = 0.5
 """The first beat after so much of a lease reads the database's clock again."""
 

@@ -212,8 +212,8 @@ class Reaper:
     def _reap(self, store: Store, lane: str) -> None:
         """Move all of a dead node's lane, a batch a transaction: what ran, what is due, the rest.
 
-        One after the other: a look for what ran reads the whole lane when it finds nothing. What
-        commits behind a kind is for the next turn.
+        One after the other: a look for what ran reads the whole lane when it finds nothing. Entries
+        that commit behind a kind are for the next turn.
         """
         total = 0
         for kind in _Kind:

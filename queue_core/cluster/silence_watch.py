@@ -61,7 +61,7 @@ class SilenceWatch:
     def _watched_seconds(self, row: Row[Any]) -> float:
         """How long a node was seen to be silent, while our own beats were close enough together.
 
-        What is a short gap for us may have been all the time that a node with a shorter lease had.
+        A gap that is short for us may have been all the time that a node with a shorter lease had.
         """
         node = self._node
         # Read first: if all nodes halt after this line, their halt does not count as silence.

@@ -28,6 +28,7 @@ LONGEST_LIST = 300
 A longer list is published as its length and digest: each beat writes all.
 """
 NODES_SHOWN = 3
+"""Nodes that a warning names."""
 
 
 def published(names: Iterable[str]) -> list[str] | str:

@@ -1,1 +1,1 @@
-"""What `stickybus doctor` asks about entries and nodes."""
+"""The questions of `stickybus doctor` about entries and nodes."""

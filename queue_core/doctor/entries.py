@@ -19,6 +19,7 @@ from sql.statements import Statements
 from sql.statements.base import due_since
 
 WAITING_SECONDS = 600.0
+"""The time for which a due entry may wait for a claim."""
 PARKED_SECONDS = 900.0
 """A deployment that knows a new type step by step is done by then."""
 LOOKED_AT = 1_000
@@ -29,6 +30,7 @@ NEWS_SECONDS = 86_400.0
 """Dead letters that are older have been told of by then."""
 OLD_HISTORY_DAYS = 90
 MUCH_HISTORY_ROWS = 100_000
+"""History of this age with this number of rows is one that nobody truncates."""
 
 
 def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ ALL_CHECKS = (
     *WORK_CHECKS,
 )
 SKEW_SECONDS = 1.0
+"""The difference of this machine's clock to the database's that is tolerated."""
 
 
 def examine(

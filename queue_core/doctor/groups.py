@@ -17,6 +17,7 @@ LOOKED_AT = 1_000
 SEALED_SECONDS = 60.0
 """A node has looked at a group by then that a caller's transaction has sealed."""
 UNSEALED_SECONDS = 86_400.0
+"""The age from which an open group without live members counts as forgotten."""
 
 
 def incomplete_groups(connection: Connection, scope: Scope) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from sql.tables import queue_schedules
 SILENT_LEASES = 3
 """After one lease any live node declares a silent one dead."""
 OVERDUE_SECONDS = 600.0
+"""The time after its due date from which a recurring schedule is late."""
 DEPLOY_SECONDS = 600.0
 """Time after a node's start in which a deploy may go on: old and new nodes differ then."""
 FULL = 0.9

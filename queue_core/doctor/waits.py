@@ -26,7 +26,7 @@ NAMED = 10
 class _Waiting:
     """The waiting entries of a table.
 
-    A row of theirs that a hand has deleted is what is sought, so no table is taken at its word.
+    The doctor seeks rows of them that somebody has deleted by hand, so it trusts no table.
     """
 
     def __init__(self, connection: Connection, statements: Statements) -> None:

@@ -12,7 +12,7 @@ from sql.doctor.finding import Finding, Severity, lasting
 from sql.families import WORK_COUNTS, WORK_DOCS, WORK_SCHEDULES
 
 QUEUES, TASKS = 200, 1_000
-"""Queues that are counted at most, each of up to so many tasks."""
+"""The number of queues that are counted, and of tasks that each of them may have."""
 ROWS = 1_000
 """Tasks and docs that are looked at, the first of all, and late schedules that are told of."""
 OVERDUE = timedelta(minutes=10)

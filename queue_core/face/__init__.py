@@ -1,1 +1,1 @@
-"""What buses have in common with services."""
+"""The face that buses and services have in common."""

@@ -41,9 +41,9 @@ class FaceListeners(FacePart):
     ) -> BacklogHook:
         """Call a function when more entries of a queue are due than `above`.
 
-        What waits is counted every 10 seconds while this is started, as for the metrics, and by
-        each node. The function runs on the handler pool; an exception of it is logged. The log has
-        a WARNING `backlog` each time in any case.
+        Waiting entries are counted every 10 seconds while this is started, as for the metrics, and
+        by each node. The function runs on the handler pool; an exception of it is logged. The log
+        has a WARNING `backlog` each time in any case.
 
         Args:
             hook: Called with what waits for the queue, a `QueueDepth`; may be decorated. Default:
@@ -96,7 +96,7 @@ class FaceListeners(FacePart):
         return self._engine.lifecycle.finisher.feeds.listen(listener_id, capacity)
 
     def stop_listening(self, listener_id: str) -> bool:
-        """End a listener's feed. What waits in it can still be taken.
+        """End a listener's feed. Entries that wait in it can still be taken.
 
         Args:
             listener_id: As for `listen`.

@@ -1,1 +1,1 @@
-"""How outcomes are written."""
+"""The writing of outcomes."""

@@ -53,11 +53,12 @@ _machine = SystemClock()
 GATHERED = 20
 """Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
 GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
-"""How long they wait at most: so many times the last turn's duration.
+"""The longest wait: this many times the last turn's duration, and no more than these seconds.
 
 Posts have the database meanwhile.
 """
 IDLE_SECONDS = 60.0
+"""The pause of a loop that has no outcomes; the next one wakes it."""
 
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
 """Errors of the database or of encoding that are about an outcome itself.
@@ -184,7 +185,8 @@ class Finisher:
         """
         with self.metrics.statement("finish"):
             (lost, claimed), unwritable = self._write_by_kind(batch, claim)
-        # What can't be written stays held: given back it would run again and again.
+        # Outcomes that can't be written keep their entries held: given back these would run again
+        # and again.
         ended = _besides(batch, unwritable)
         self._holdings.ledger.give_up(claims_of([one.entry for one in ended]))
         taken.clear()

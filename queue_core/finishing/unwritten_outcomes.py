@@ -12,6 +12,7 @@ from queue_core.model.outcome import Finished, Outcome
 from queue_core.runtime.lock import Lock
 
 BATCH = 1_000
+"""Outcomes of one batch at most."""
 BATCH_CHARACTERS = 1_000_000
 """Characters of error messages from which a batch takes no more outcomes.
 
@@ -45,7 +46,7 @@ class UnwrittenOutcomes:
     def dequeued(self) -> Iterator[list[Outcome]]:
         """A batch to write.
 
-        What the block leaves in the list is the first of the next batch.
+        Outcomes that the block leaves in the list are the first of the next batch.
         """
         taken = list[Outcome]()
         try:

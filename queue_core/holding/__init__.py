@@ -1,1 +1,1 @@
-"""What this node holds, and what it may hold without knowing."""
+"""The entries that this node holds, or may hold without knowing."""

@@ -1,4 +1,4 @@
-"""Who may claim and who may sweep at the same time: threads that keep out of each other's way."""
+"""Gates of claims and sweeps: threads that keep out of each other's way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gates:
 
         Any number may; none may while a sweep waits or runs.
 
-        What is claimed stands in the table before the ledger knows of it, as it does at the end of
+        Claimed entries stand in the table before the ledger knows of them, as it does at the end of
         the block.
         """
         thread = threading.get_ident()

@@ -1,8 +1,8 @@
 """The entries that this node holds now: claimed or born claimed, and not yet written as finished.
 
-What stands in the table as run by this node but not in here came from a commit whose end was never
-learnt; the sweep takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to be
-claimed.
+An entry that the table says this node runs, and that is not in here, came from a commit whose end
+was never learnt; the sweep takes it. Bounded by `queue_capacity`: past it entries are posted
+AVAILABLE, to be claimed.
 """
 
 from __future__ import annotations

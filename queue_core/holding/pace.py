@@ -1,4 +1,4 @@
-"""How fast entries end here.
+"""The pace at which entries end here.
 
 This decides how many shared entries, which any node may run, this node may hold.
 """

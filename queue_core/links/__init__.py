@@ -1,1 +1,1 @@
-"""What belongs to an entry beside its row, and follows it to its end."""
+"""Links: rows that belong to an entry, and follow it to its end."""

@@ -1,9 +1,9 @@
 """Circuits: the failed entries of a handler wait while one of them, the probe, tries.
 
 A circuit is open as long as it has a row. The entries that wait stand in a lane of its own, from
-which nobody claims; its probe stands among all others, at its date, and is marked. What happens to
-the probe decides, in the transaction in which it happens. If it succeeds, the row goes, and nodes
-bring back what is in the lane. If it fails, another one is chosen. If it ends in another way, nodes
+which nobody claims; its probe stands among all others, at its date, and is marked. The probe's end
+decides, in the transaction in which it is written. If it succeeds, the row goes, and nodes bring
+back what is in the lane. If it fails, another one is chosen. If it ends in another way, nodes
 choose one, which look while entries wait whether the probe still is one.
 """
 

@@ -273,8 +273,8 @@ class Dependencies:
     def release(self, connection: Connection, waiter: Entry, *, lent: bool) -> bool:
         """Let a locked entry run, whatever it waits for; False if it doesn't wait for others.
 
-        Whoever ends another entry that it waits for removes what is left. `lent`: the connection is
-        a caller's.
+        The end of another entry that it waits for removes what is left. `lent`: the connection is a
+        caller's.
         """
         if not self._waits(connection, waiter):
             return False

@@ -5,9 +5,9 @@ row of the group's ends. Two such transactions meet there, and the one that find
 posts its callbacks. This row is locked last, and in short transactions of our own only, so that
 nobody waits for it for long.
 
-What callers' transactions do to a group stands in its other row. Posts may wait for that one, but
-no outcome does: it is read without a lock. Whoever ends a member at the same time may not see what
-a caller is about to commit, so that a node looks at the group afterwards.
+Changes of a group by callers' transactions stand in its other row. Posts may wait for that one, but
+no outcome does: it is read without a lock. The end of a member at the same time may not see them
+before the commit, so a node looks at the group afterwards.
 """
 
 from __future__ import annotations

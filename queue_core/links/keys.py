@@ -1,6 +1,6 @@
 """The link of an entry to its idempotency key, which is free, or kept, when the entry ends.
 
-Whoever ends an entry waits for no transaction that has locked its key, since that may stay open: he
+The end of an entry waits for no transaction that has locked its key, since that may stay open: it
 passes the key over. So a key may name an entry that has ended. Then the entry itself tells where
 the key stands (`holds`), and what was passed over is made good by `look`.
 """
@@ -35,6 +35,7 @@ KEY_MARK = RESERVED + "key"
 LOOK_SECONDS = 3_600.0
 """How long after its entry is due a key that is kept for a time is looked after."""
 LOOK_BATCH = 500
+"""Keys that one transaction looks after."""
 
 
 class KeyLink:

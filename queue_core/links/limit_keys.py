@@ -1,11 +1,11 @@
 """Limit keys: the queue's limit says how many entries of one key run at once.
 
 A claim takes a place of the key (`storage.key_places`). An entry that finds none waits in the lane
-of its key, from which nobody claims, so that it costs the entries of other keys nothing. Whoever
-ends a claim lets the first one go that waits there, in his transaction. That one has no place yet:
+of its key, from which nobody claims, so that it costs the entries of other keys nothing. The end of
+a claim lets the first one go that waits there, in the same transaction. That one has no place yet:
 whatever becomes of it, the places are counted when it is claimed.
 
-Whoever takes places of a key, and whoever ends claims, locks the row of the key first. So an entry
+A claim that takes places of a key, and the end of one, lock the row of the key first. So an entry
 that has just been refused is seen by him who frees the place that it was refused.
 """
 

@@ -7,8 +7,8 @@ happens to the head meanwhile: a delay, a retry, the death of its node.
 An entry may have to wait for others, besides (`dependencies`). It keeps its place meanwhile. If it
 is the first, the key has no head until it is released.
 
-Two transactions that start and end heads of a key meet at the head's row. Who ends a head deletes
-its row first, and looks for the next entry then. Who posts or releases either inserts the row, or
+Two transactions that start and end heads of a key meet at the head's row. The end of a head deletes
+its row first, and looks for the next entry then. A post or a release either inserts the row, or
 locks it. So the one sees what the other has written. A caller's transaction, which may stay open,
 locks no head: it marks its entries, and a node gives their key a turn.
 """

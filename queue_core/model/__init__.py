@@ -1,1 +1,1 @@
-"""What an entry is, and the rules that need no database."""
+"""The model of an entry, and the rules that need no database."""

@@ -30,9 +30,9 @@ _names: dict[type, tuple[str, ...] | None] = {}
 def difference(posted: Any, arrived: Any) -> str | None:
     """The first place where `arrived` differs from `posted`, such as `.lines[0].note`, or None.
 
-    What an annotation leaves open arrives with JSON's types, and sequences as the kind that the
-    field declares: neither is a difference. Raises whatever a class of the user raises when it is
-    compared.
+    A value whose annotation leaves the type open arrives with JSON's types, and a sequence as the
+    kind that the field declares: neither is a difference. Raises whatever a class of the user
+    raises when it is compared.
     """
     kind = type(arrived)
     if kind in _ATOMS and type(posted) is kind:

@@ -1,4 +1,4 @@
-"""When an entry is due: at a date, or after a delay."""
+"""The due date of an entry: a date, or a delay from now."""
 
 from __future__ import annotations
 

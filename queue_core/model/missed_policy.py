@@ -1,4 +1,4 @@
-"""What happens to due dates that have passed unseen."""
+"""Policies for due dates that have passed unseen."""
 
 from __future__ import annotations
 

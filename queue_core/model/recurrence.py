@@ -1,4 +1,4 @@
-"""When a recurring schedule is due: rules only, no clock and no database.
+"""The due dates of a recurring schedule: rules only, no clock and no database.
 
 Due dates are aware, in UTC, a pure function of the rule and of the date before; so all nodes agree
 on them, and the last fired one is all the state there is.

@@ -1,4 +1,4 @@
-"""When an entry runs again after a failure: by a policy, unless its handler itself says so.
+"""Retry policies: when an entry runs again after a failure, unless its handler itself says so.
 
 A policy is a pure rule: it reads a `Failure` and answers with the date of the next run, or None
 when no run is left and the entry ends FAILED. All state is in the entry's row (`error_count`,

@@ -14,9 +14,9 @@ class Transit(msgspec.Struct, eq=False):
 
     At any moment each id of `held` is with the pool, or waits for room, or is in `stranded()`.
 
-    Whoever moves entries on writes that down in here, instead of returning it: the exception that
-    cuts off a call, from a signal or for want of memory, takes its answer away as well. Each step
-    is one call in C that moves and writes, which no exception from outside cuts in two.
+    A step that moves entries on writes that down in here, instead of returning it: the exception
+    that cuts off a call, from a signal or for want of memory, takes its answer away as well. Each
+    step is one call in C that moves and writes, which no exception from outside cuts in two.
     """
 
     ready: list[Entry] = []

@@ -1,4 +1,4 @@
-"""What codecs that wrap another one share."""
+"""The base of codecs that wrap another one."""
 
 from queue_core.model.codec import BoundCodec, Codec
 from queue_core.runtime.arguments import not_allowed, of_kind

@@ -1,1 +1,1 @@
-"""How an entry comes into the table."""
+"""The way of an entry into the table."""

@@ -23,6 +23,7 @@ LATE_LOOK_SECONDS = 1.0
 A COMMIT may wait for a standby, or for deferred constraints.
 """
 LOOK_BATCH = 1_000
+"""Ids that one statement looks for."""
 
 
 @dataclass
@@ -67,7 +68,7 @@ class AnnouncedCommits:
     def look_up(self) -> None:
         """Look for what is to be looked up now, and hand over what has committed.
 
-        What the ledger has no room for is left to the sweep.
+        Entries for which the ledger has no room are left to the sweep.
         """
         now = self._holdings.clock.monotonic()
         with self._lock:

@@ -1,7 +1,8 @@
 """Hands what has committed, and is held in the ledger, over to the pool.
 
 An exception may come at any place of it, from outside too: a signal's, a time limit's, for want of
-memory. What the pool does not have then is held no longer, and soon swept: so it runs, and once.
+memory. Entries that the pool does not have then are held no longer, and soon swept: so they run,
+and once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class PostedHandOver:
     def submit(self, entries: Sequence[Entry], epoch: int, transit: Transit) -> None:
         """Run `entries`, which `transit` holds: from memory if there is room, else later by id.
 
-        Whoever calls it calls `leave` after an exception.
+        Its caller calls `leave` after an exception.
         """
         if not self._holdings.running:
             # Their commit has outlasted the stop of this node, or its lease. It is no error of the
@@ -61,7 +62,7 @@ class PostedHandOver:
     def leave(self, transit: Transit) -> None:
         """Call it after an exception.
 
-        What was not handed over may have committed: the sweep finds it.
+        Entries that were not handed over may have committed: the sweep finds them.
         """
         self._ledger.give_up((record_id, 1) for record_id in transit.stranded())
         self._holdings.doubt()

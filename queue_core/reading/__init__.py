@@ -1,1 +1,1 @@
-"""What a user asks about entries, waiting or ended."""
+"""Users' reads of entries, waiting or ended."""

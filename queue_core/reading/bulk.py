@@ -28,6 +28,7 @@ BATCH = 100
 WINDOW = 20_000
 """Rows that one statement reads at most while entries are looked for."""
 PREVIEW = 10
+"""Entries that a preview shows."""
 
 Stop: TypeAlias = threading.Event | Callable[[], bool]
 """Ends a change after the batch under way: an event that is set, or a function that says True."""
@@ -138,8 +139,8 @@ class Bulk:
     def ids(self) -> list[int]:
         """The ids of what matches now, ascending.
 
-        What comes later gets higher ids, so that a busy queue lets the search end, and a retry that
-        fails again is not retried once more.
+        Entries that come later get higher ids, so that a busy queue lets the search end, and a
+        retry that fails again is not retried once more.
         """
         found, windows = list[int](), self._windows()
         for where in self._where:

@@ -1,4 +1,4 @@
-"""What waits in a table, counted as far as a scrape of the metrics every few seconds may cost."""
+"""The depths of a table: entries that wait, counted as far as a scrape of metrics may cost."""
 
 from __future__ import annotations
 

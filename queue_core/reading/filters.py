@@ -1,4 +1,4 @@
-"""What a read of entries may be asked for, by name."""
+"""The filters of reads of entries, by name."""
 
 from __future__ import annotations
 

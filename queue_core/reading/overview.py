@@ -1,8 +1,8 @@
 """The status of a table's queues: every live entry counted, and what ended within a minute.
 
 One pass over the main table, one over the newest history, and one over as many rows of it as
-`LOOKED_AT` says, in a transaction that locks nothing. What a scrape of the metrics needs every few
-seconds is bounded: `reading.depths`.
+`LOOKED_AT` says, in a transaction that locks nothing. The counts that a scrape of the metrics needs
+every few seconds are bounded: `reading.depths`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from queue_core.model.lanes import AFTER_PAUSED, PARKED, PAUSED, SUSPECT
 from queue_core.storage.store import Store
 
 RATE_SECONDS = 60
+"""The time before now whose ends make the rates."""
 LOOKED_AT = 100_000
 """Dead letters are counted among this many newest entries of history: no index knows them."""
 

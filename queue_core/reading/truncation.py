@@ -19,6 +19,7 @@ from sql import partitioning
 from sql.transient import EMPTYING
 
 DELETE_BATCH = 2_000
+"""Rows that one transaction deletes."""
 RECENT = timedelta(seconds=60)
 """Outcomes older than this have committed.
 
@@ -96,7 +97,7 @@ class Truncation:
         progress: Progress | None,
     ) -> int:
         store, statements = self._store, self._store.statements
-        # What ends from now on stays, else a busy queue would never let this end.
+        # Entries that end from now on stay, else a busy queue would never let this end.
         now = store.now()
         until = now if before is None else min(before, now)
         deleted = total = 0

@@ -1,1 +1,1 @@
-"""How handlers are called."""
+"""The calls of handlers."""

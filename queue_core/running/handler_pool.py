@@ -48,7 +48,8 @@ def _is_ahead(run: Run) -> bool:
 class HandlerPool:
     """Its threads give what is submitted to the `runner`, in order.
 
-    What has a head start goes first: a thread takes it after what it runs, in turns with others.
+    An entry with a head start goes first: a thread takes it after what it runs, in turns with
+    others.
     """
 
     def __init__(

@@ -56,8 +56,8 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
         at = min(dates, default=now)
         return Retried(
             entry=entry,
-            # What waits for a circuit runs as soon as the entry does. What runs again at once keeps
-            # the head start of its priority; no date in the future could have one.
+            # What waits for a circuit runs as soon as the entry does. An entry that runs again at
+            # once keeps the head start of its priority; no date in the future could have one.
             at=min(at, entry.effective_date) if at <= now and _has_head_start(entry) else at,
             error_count=error_count,
             # A single subscriber's count and date are the entry's own.

@@ -1,4 +1,4 @@
-"""Who handles an entry, and with what."""
+"""A subscriber: the handler of an entry, and its context."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ T = TypeVar("T")
 def is_asynchronous(given: object) -> TypeGuard[AsyncCallersConnection]:
     """Whether it is an AsyncSession or AsyncConnection.
 
-    Their module is not imported here: it needs greenlet, which the base install does not have. Who
-    holds one has it.
+    Their module is not imported here: it needs greenlet, which the base install does not have. A
+    caller that holds one has it.
     """
     module = sys.modules.get("sqlalchemy.ext.asyncio")
     return module is not None and isinstance(given, module.AsyncSession | module.AsyncConnection)

@@ -1,4 +1,4 @@
-"""Where every date and every wait of the engine comes from.
+"""The clock: every date and every wait of the engine comes from it.
 
 All dates are aware, in UTC, with microseconds, and follow the *database's* clock, which is read
 again and again; that of an SQLite file is this machine's. Two time lines: `now()` for dates that go
@@ -40,6 +40,7 @@ def continuous(source: Any = time, platform: str = sys.platform) -> Callable[[],
 monotonic = continuous()
 
 ANCHORS = 3
+"""Readings of both clocks, of which the quickest counts."""
 ROUND_TRIP_SECONDS = 0.02
 """What the answer of a database's clock may take, and be wrong by, without a word."""
 

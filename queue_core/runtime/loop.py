@@ -19,6 +19,7 @@ log = get_logger(__name__)
 
 FIRST_BACKOFF_SECONDS = 0.05
 LONGEST_BACKOFF_SECONDS = 5.0
+"""The pause after a failed turn; each further failure doubles it, up to the longest."""
 
 
 class Loop:

@@ -1,4 +1,4 @@
-"""How a message shows what was passed to a call: briefly, and whatever it is."""
+"""Arguments as a message shows them: briefly, and whatever they are."""
 
 LONGEST = 80
 

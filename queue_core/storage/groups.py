@@ -18,6 +18,7 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000
+"""Groups that are counted at most: a scrape of the metrics has to be cheap."""
 WAIT_SECONDS = 5.0
 """How long a post or a seal waits for another transaction that has posted into the group."""
 

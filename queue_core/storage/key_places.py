@@ -55,7 +55,7 @@ class KeyRoom(msgspec.Struct, kw_only=True):
         """How many may start now, if that many threads are idle."""
         if self.rate is None:
             return self.free
-        # What is claimed counts as started, so it has to start now.
+        # A claimed entry counts as started, so it has to start now.
         return max(0, min(self.free, self.rate.free(self.arrival, self.now), idle))
 
 

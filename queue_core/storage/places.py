@@ -175,7 +175,7 @@ class Places:
                 self._tight.discard(lane)
             return Room(free=max(0, free))
         now, arrival = self._store.read_time(connection), limit.arrival_date or FIRST_DATE
-        # What is claimed counts as started, so it has to start now.
+        # A claimed entry counts as started, so it has to start now.
         free = min(free, rate.free(arrival, now), self._idle_threads())
         return Room(free=max(0, free), rate=rate, arrival=arrival, now=now)
 
@@ -205,7 +205,7 @@ class Places:
         mine = sum(bunch.places for bunch in bunches if bunch.owner == owner)
         free = LARGEST_COUNT
         if limit.concurrency is not None:
-            # What a node holds and can't run yet has a place that another could use.
+            # An entry that a node holds and can't run yet has a place that another could use.
             share = max(self._store.config.handler_threads, limit.concurrency // self.nodes)
             free = min(limit.concurrency - taken, share - mine)
         return free if limit.per_node is None else min(free, limit.per_node - mine)

@@ -23,6 +23,7 @@ from sql.database import Database
 from sql.statements import Statements
 
 LARGEST_BLOCK = 1_000
+"""Ids of one block at most. Each block has twice those of the one before."""
 LONGEST_KEPT_SECONDS = 60.0
 """By the process's own clock: behind a proxy sessions may outlive a fail-over."""
 

@@ -33,6 +33,7 @@ from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH
 
 _TOKEN_LENGTH = 36
+"""Characters of a user token at most: a UUID as text."""
 
 
 class Rows:

@@ -169,7 +169,7 @@ class Transactions:
 def _tells_of_no_connection(error: DBAPIError) -> bool:
     """Whether no connection was had.
 
-    What a statement raises may say "connect" as well: a trigger does, or the name of a constraint.
+    The error of a statement may say "connect" as well: a trigger does, or the name of a constraint.
     """
     return error.statement is None and "connect" in str(error.orig).lower()
 

@@ -159,7 +159,7 @@ class Database:
     def beside(self) -> Iterator[Connection]:
         """A connection for what is held while others are needed, a lock mostly.
 
-        No pool has it, so it takes none of theirs.
+        It is in no pool, so it takes none of the connections of pools.
         """
         connection = self.engine.connect()
         driver: Any = connection.connection.dbapi_connection

@@ -3,7 +3,7 @@
 Callers never ask which database it is.
 
 A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what
-the server counts anyway. What it may not see it says.
+the server counts anyway. It names what it may not see.
 """
 
 from __future__ import annotations

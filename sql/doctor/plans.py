@@ -1,4 +1,4 @@
-"""How the database would run our statements as its tables are now."""
+"""The plans of our statements, as the database would run them on its tables of now."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
 
     A firewall that dropped an idle connection leaves it so.
 
-    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel
-    that lacks an option, is left as it is.
+    Bytes that were sent may be unanswered for so long. A socket of another kind than TCP, and a
+    kernel that lacks an option, is left as it is.
     """
     if connected.family not in {socket.AF_INET, socket.AF_INET6}:
         return

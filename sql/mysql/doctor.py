@@ -14,6 +14,7 @@ from sql.doctor.settings import Rule, broken
 HISTORY_LIST = 100_000
 """Undo logs that wait for the purge. A busy server has some thousands."""
 LONG_LOCK_WAIT_SECONDS = 300
+"""A wait for a lock from which `innodb_lock_wait_timeout` holds calls up too long."""
 SHOWN = 5
 """Sessions that are told one by one."""
 
@@ -50,7 +51,7 @@ _RULES = (
         "innodb_lock_wait_timeout",
         lambda value: int(value) > LONG_LOCK_WAIT_SECONDS,
         Severity.NOTE,
-        "your own transactions wait so many seconds for a lock before they learn that something is wrong",
+        "your own transactions wait this long for a lock before they learn that something is wrong",
         "SET GLOBAL innodb_lock_wait_timeout = 50",
     ),
 )

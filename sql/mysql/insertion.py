@@ -1,4 +1,4 @@
-"""How MySQL and MariaDB leave alone what is there already."""
+"""Insertions that leave alone what is there, on MySQL and MariaDB."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ STALE_SECONDS = 600.0
 Dead rows are normal between two vacuums.
 """
 ANALYSE_ROWS = 10_000
+"""Rows from which a table needs statistics."""
 _KEYS = """
 SELECT c.relname AS name, n.relname AS index_name, i.indisprimary,
        ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k(number, place)

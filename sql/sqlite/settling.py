@@ -7,6 +7,7 @@ import time
 from sql.settling import Ended, OpenDatabase
 
 SHORTEST_SECONDS = 0.1
+"""The wait for the write lock at least, also if the deadline has passed."""
 
 
 def settled(database: OpenDatabase, ended: Ended) -> bool:

@@ -1,4 +1,4 @@
-"""What statements on `queue_keys` are made of, as one database takes it."""
+"""The shapes of statements on `queue_keys` that one database takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The statements on limit keys: their rows, which are locked, and the claims that have places.
 
-A key is named by the lane in which its entries wait. Whoever takes or frees a place of it, or lets
-its entries wait or go, has locked its row.
+A key is named by the lane in which its entries wait. A transaction that takes or frees a place of
+it, or lets its entries wait or go, has locked its row.
 """
 
 from __future__ import annotations

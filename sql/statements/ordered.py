@@ -56,7 +56,7 @@ class Ordered:
     def lock_head(self, connection: Connection, key: OrderKey) -> bool:
         """Lock the head of a key; False if it has none.
 
-        Whoever ends the head waits then, and sees what this transaction has entered.
+        The end of the head waits then, and sees the rows that this transaction has entered.
         """
         statement = select(self.heads.c.record_id).where(*_is(self.heads, key))
         return connection.execute(statement.with_for_update()).one_or_none() is not None

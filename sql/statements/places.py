@@ -1,6 +1,6 @@
 """The statements of a claim of a limited queue: its limit, and the claims that have places of it.
 
-Whoever writes here has locked the limit.
+A transaction that writes here has locked the limit.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ POSTED = tuple(column.name for column in staged.c if column.name not in _KEY)
 """The columns of an entry that a staged row gives; `effective_date` may be NULL for now."""
 
 ATTEMPTS_PER_STATEMENT = 500
+"""Attempts that one statement names."""
 
 
 class Staging:

@@ -71,7 +71,8 @@ queue_limit_keys = Table(
     Column("look_date", UtcDateTime),
     **OPTIONS,
 )
-"""Limit keys that have places, or entries that wait for some. Whoever changes either locks the row.
+"""Limit keys that have places, or entries that wait for some. A transaction that changes either
+locks the row.
 
 `arrival_date` is as that of a queue's limit. `look_date`: when the rate allows the next start.
 """

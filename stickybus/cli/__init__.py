@@ -30,7 +30,7 @@ from stickybus.cli import (
     stats,
     tasks,
 )
-from stickybus.cli.archive import archive, compact, expire, verify
+from stickybus.cli.archive import archive, compact, expire
 from stickybus.cli.archive_log import log
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -47,6 +47,7 @@ from stickybus.cli.report import report
 from stickybus.cli.serve import serve
 from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
+from stickybus.cli.verify import verify
 from stickybus.cli.versions import version
 from stickybus.cli.worker import worker
 from stickybus.cli.workers import workers

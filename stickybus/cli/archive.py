@@ -1,78 +1,29 @@
-"""`stickybus history archive`, `compact`, `expire` and `verify`: history as files."""
+"""`stickybus history archive`, `compact` and `expire`: history as files."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from history_pipeline import Scale
-from history_pipeline.extras import check_arrow
 from history_pipeline.rows.parts import Part
+from stickybus.cli.archive_options import (
+    ArchivedTable,
+    FileBytes,
+    Folder,
+    IdsPerPartition,
+    MaxPartitions,
+    RunRows,
+)
 from stickybus.cli.entry_options import DEFAULT_TABLE
-from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
-from stickybus.cli.output import console, errors, plural, write_json
-from stickybus.cli.scale_options import FileBytes, IdsPerPartition, MaxPartitions, RunRows
+from stickybus.cli.output import console, plural, write_json
+from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, Url, connected, opened, url_of
-
-if TYPE_CHECKING:
-    from sqlalchemy import URL
-
-    from history_pipeline import Verified
-
-ArchivedTable = Annotated[
-    str,
-    typer.Option(
-        "--table",
-        help="Main table of the bus or notification service; work_task_history: finished tasks.",
-    ),
-]
-Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
-
-
-class Steps:
-    """A progress bar for each step of a job of the pipeline."""
-
-    def __init__(self, shown: Progress) -> None:
-        self._shown = shown
-        self._tasks = {"": shown.add_task("starting Spark", total=None)}
-
-    def __call__(self, step: str, done: int, total: int) -> None:
-        """See `history_pipeline.progress.Progress`."""
-        if (first := self._tasks.pop("", None)) is not None:
-            self._shown.remove_task(first)
-        if step not in self._tasks:
-            self._tasks[step] = self._shown.add_task(step, total=total)
-        self._shown.update(self._tasks[step], completed=done, total=total)
-
-
-@contextmanager
-def steps(*, quiet: bool) -> Iterator[Steps]:
-    """Progress bars on standard error, if it is a terminal."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as shown:
-        yield Steps(shown)
 
 
 def check_history(url: str | None, table: str) -> None:
@@ -257,88 +208,3 @@ def expire(
         markup=False,
         soft_wrap=True,
     )
-
-
-def verify(
-    *,
-    folder: Folder,
-    content: Annotated[
-        bool,
-        typer.Option("--content", help="Read every row, too. Needs Java and the extra `spark`."),
-    ] = False,
-    sums: Annotated[
-        bool,
-        typer.Option("--sums", help="Only write the SHA-256 of all files, for `sha256sum -c`."),
-    ] = False,
-    table: ArchivedTable = DEFAULT_TABLE,
-    url: Url = None,
-    as_json: Json = False,
-) -> None:
-    """Compare every file of an archive with the size and SHA-256 in its manifest.
-
-    Exit code 1 if one is missing or differs. Needs the extra `archive`.
-
-    With the URL of the database that was archived, the newest manifests are known to be there as
-    well.
-
-    Examples:
-      stickybus history verify --in /var/archive --url postgresql://user@host/name
-
-      stickybus history verify --in /var/archive --content
-
-      stickybus history verify --in /var/archive --sums > archive.sha256
-    """
-    check_arrow()
-    from history_pipeline import checksums, verify_archive
-
-    if sums:
-        for path, sha256 in checksums(folder, table=table).items():
-            typer.echo(f"{sha256}  {path}")
-        return
-    database = url_of(url) if url else None
-    done = (
-        _verified_by_content(folder, table, database, quiet=as_json)
-        if content
-        else verify_archive(folder, table=table, database=database)
-    )
-    if as_json:
-        write_json(asdict(done))
-    else:
-        for path in done.damaged:
-            errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
-        for path in done.lost:
-            errors().print(
-                f"missing: {done.target}/{path}. The next archive or compaction writes it anew from the database",
-                markup=False,
-                soft_wrap=True,
-            )
-        console().print(
-            f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {_verdict(done)}",
-            markup=False,
-            soft_wrap=True,
-        )
-    if done.damaged or done.lost:
-        raise typer.Exit(BAD_DATA)
-
-
-def _verified_by_content(folder: str, table: str, database: URL | None, *, quiet: bool) -> Verified:
-    with steps(quiet=quiet):
-        from history_pipeline.job_session import job_session
-
-        with job_session("stickybus verify") as spark:
-            from history_pipeline import verify_content
-
-            return verify_content(spark, folder, table=table, database=database)
-
-
-def _verdict(done: Verified) -> str:
-    if done.damaged:
-        return f"{len(done.damaged)} not sound"
-    if done.lost:
-        return f"sound, but {plural(len(done.lost), 'manifest')} missing"
-    if done.without_sha256:
-        return (
-            f"all as their manifests say, but {plural(done.without_sha256, 'file')} of an old format by size alone. "
-            "To read these: --content"
-        )
-    return "all as their manifests say"

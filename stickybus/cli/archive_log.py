@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from history_pipeline.extras import check_arrow
-from stickybus.cli.archive import ArchivedTable, Folder
+from stickybus.cli.archive_options import ArchivedTable, Folder
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, url_of

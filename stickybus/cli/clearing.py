@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from work_queue.work_queue import WorkQueue
 
 BATCH = 500
+"""Tasks that are read and deleted at a time."""
 
 
 @grouped(opened=opening)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from history_pipeline.extras import check_arrow
-from stickybus.cli.archive import Folder
+from stickybus.cli.archive_options import Folder
 from stickybus.cli.entry_options import AnyTable, Key1, Key2, Keys, keys_of
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json, Url, connected, opened, url_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ERASED = {"table": "TABLE", "entries": "ENTRIES", "ids": "IDS", "files": "FILES"}
 _SHOWN_IDS = 5
+"""Ids of a table that are listed."""
 _TASKS = "work_task_history"
 
 

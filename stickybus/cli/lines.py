@@ -13,6 +13,7 @@ from queue_core.model.posting import Posting
 from stickybus.cli.moments import aware
 
 BATCH_LINES = 500
+"""Lines that one transaction posts at most."""
 BATCH_BYTES = 16_000_000
 """A batch ends at this many lines or bytes: a transaction of a bounded size."""
 SHOWN = 40

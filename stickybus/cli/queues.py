@@ -63,8 +63,8 @@ def clear(
 ) -> None:
     """Remove all that has not started, in batches. Shows it only, unless --yes.
 
-    What runs is left. The entries go to history as REMOVED: stickybus failed retry --removed
-    brings them back. If this is stopped by Ctrl-C, or killed, run it again to go on.
+    Entries that run are left. The entries go to history as REMOVED: stickybus failed retry
+    --removed brings them back. If this is stopped by Ctrl-C, or killed, run it again to go on.
 
     Examples:
       stickybus queues clear --queue bus

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from stickybus.cli.archive import steps
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 
 GROUPS = {

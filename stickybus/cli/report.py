@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stickybus.cli.archive import steps
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, write_json
+from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError
 
@@ -93,7 +93,7 @@ def report(
 
     period = Period(begin, end)
     database = url_of(url) if url else None
-    with steps(quiet=as_json) as told:
+    with steps("starting Spark" if exact else "reading", quiet=as_json) as told:
         if tasks:
             from history_pipeline import rolled_task_audit
 

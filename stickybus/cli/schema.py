@@ -33,6 +33,7 @@ app = typer.Typer(no_args_is_help=True, help="Create, upgrade, check and show th
 
 MISFIT = 3
 INDEX_WATCH_SECONDS = 0.5
+"""The pause between two looks at how far an index is."""
 
 Tables = Annotated[
     list[str] | None,

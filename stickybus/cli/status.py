@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from queue_core.reading.schedules import ScheduleStatus
 
 TYPES_SHOWN = 3
+"""Event types that a line names."""
 QUEUE_COLUMNS = {
     "table": "TABLE",
     "queue_name": "QUEUE",

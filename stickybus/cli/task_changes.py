@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from work_queue.work_queue import WorkQueue
 
 RETRY_SECONDS = 3.0
+"""The pause before a task that another holds is tried again."""
 
 
 @grouped(opened=opening)
@@ -101,7 +102,9 @@ def mod(
     as_json: Json = False,
     opened: Opening,
 ) -> None:
-    """Change the newest version of a task. What is not given stays; it can be claimed at once.
+    """Change the newest version of a task, which can be claimed at once.
+
+    Options that are not given leave it as it is.
 
     Examples:
       stickybus tasks mod -t 01a2 --to mail --reset

@@ -1,4 +1,4 @@
-"""What a user may get wrong at the command line."""
+"""A user's mistakes at the command line."""
 
 
 class UsageError(Exception):

@@ -15,6 +15,7 @@ from sqlalchemy import URL
 
 from history_pipeline import open_session
 from tests.pipeline.sample import sample_history, write_rows
+from tests.pipeline.tasks import sample_tasks, write_tasks
 
 _HERE = Path(__file__).parent
 
@@ -64,3 +65,16 @@ def history_url(database_url: URL) -> URL:
     """A database, of each kind in turn, whose `bus_events_history` holds `sample_history()`."""
     write_rows(database_url, sample_history())
     return database_url
+
+
+@pytest.fixture
+def tasks_url(database_url: URL) -> URL:
+    """A database, of each kind in turn, whose history of tasks holds `sample_tasks()`."""
+    write_tasks(database_url, sample_tasks())
+    return database_url
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    """A directory for an archive, which does not exist yet."""
+    return str(tmp_path / "archive")

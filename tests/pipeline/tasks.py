@@ -13,8 +13,8 @@ from sqlalchemy import URL, insert
 from history_pipeline import TaskAudit
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.rollups.group_statistics import comparison_of
-from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
+from history_pipeline.rollups.tallies import Rollup
 from history_pipeline.rollups.task_rollup import (
     ROLLED_TASKS,
     compared_statistics,

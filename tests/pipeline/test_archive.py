@@ -31,12 +31,6 @@ from tests.pipeline.sample import ended, sample_history, write_rows
 SAMPLE = len(sample_history())
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    """A directory that does not exist yet."""
-    return str(tmp_path / "archive")
-
-
 def rows_of(spark: SparkSession, url: URL) -> list[Row]:
     return sorted(read_history(spark, url).collect())
 

@@ -41,12 +41,6 @@ from tests.pipeline.test_archive import (
 )
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    """A directory that does not exist yet."""
-    return str(tmp_path / "archive")
-
-
 def test_a_row_that_was_committed_late_rolls_the_deletion_back_and_is_named(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,12 +23,6 @@ from tests.pipeline.sample import ended, sample_history, write_rows
 from tests.pipeline.test_archive import SAMPLE, manifests
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    """A directory that does not exist yet."""
-    return str(tmp_path / "archive")
-
-
 @needs.any_database
 def test_an_archive_without_one_of_its_parts_says_which(
     spark: SparkSession, history_url: URL, target: str

@@ -35,11 +35,6 @@ NO_FAULTS = {"no_end": 0, "ended_twice": 0, "ended_and_live": 0}
 SAMPLE = len(sample_history())
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
-
-
 def total(found: Audit) -> dict[str, Any]:
     """The figures of all entries, without the keys that are None for them."""
     [row] = [row for row in found.rows("statistics") if row["grouping"] == "total"]

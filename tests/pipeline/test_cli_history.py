@@ -57,11 +57,6 @@ def run(
     root.setLevel(level)
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
-
-
 def test_archive_moves_history_and_says_how_much_and_where(
     run: Run, spark: SparkSession, history_url: URL, target: str
 ) -> None:

@@ -1,155 +1,49 @@
-"""The history of finished tasks is read and archived as that of entries is."""
+"""Finished tasks are archived as entries are: copied, verified, and only then deleted."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Row, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 from history_pipeline import (
     Scale,
     archive_changes,
     archive_history,
-    audit,
     compact_archive,
-    erase_archived,
     expire_archive,
-    find_archived,
-    find_archived_tasks,
     read_archive,
-    read_history,
-    replay_archive,
-    rolled_audit,
     verify_archive,
     verify_content,
 )
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import Manifest, live_files
-from history_pipeline.errors import (
-    ArchiveMismatchError,
-    ArchiveNotFoundError,
-    SourceOptionError,
-)
+from history_pipeline.errors import ArchiveMismatchError
 from history_pipeline.jobs import archive as archive_job
 from history_pipeline.jobs import verify as verify_job
 from history_pipeline.rows.kind import TASKS
 from history_pipeline.rows.schema import spark_schema
-from history_pipeline.source.options import ReadOptions, StreamOptions
-from history_pipeline.source.reader import HistoryReader
-from queue_core.errors import ConfigurationError, InvalidPostError, NaiveDateTimeError
 from sql.database import Database
 from sql.statements.archives import Archives
 from stickybus import WorkQueue
 from stickybus.cli import main
 from tests import requirements as needs
-from tests.pipeline.sample import sample_history, write_rows
-from tests.pipeline.tasks import TABLE, finished, sample_tasks, write_tasks
+from tests.pipeline.archived_tasks import MIDNIGHT, SAMPLE, archived, in_history
+from tests.pipeline.tasks import TABLE, finished, write_tasks
 from tests.pipeline.test_archive import StoppedError, after, execute, stop
 from tests.pipeline.test_archive_killed import CUTS_SPARK, killed
-from work_queue.storage.rows import finished_of
 
-SAMPLE = len(sample_tasks())
-MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 SCHEMA = spark_schema(TASKS.columns)
-
-
-@pytest.fixture
-def tasks_url(database_url: URL) -> URL:
-    """A database, of each kind in turn, whose history of tasks holds `sample_tasks()`."""
-    write_tasks(database_url, sample_tasks())
-    return database_url
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
-
-
-def in_history(spark: SparkSession, url: URL) -> list[Row]:
-    return sorted(read_history(spark, url, TABLE).collect())
-
-
-def archived(spark: SparkSession, target: str) -> list[Row]:
-    return sorted(read_archive(spark, target, TABLE).collect())
 
 
 def manifests(spark: SparkSession, target: str) -> list[Manifest]:
     return Archive(spark, target, TABLE).manifests()
-
-
-def reader(url: URL, schema: StructType = SCHEMA, **options: str) -> HistoryReader:
-    given = {"url": url.render_as_string(hide_password=False), "table": TABLE, **options}
-    return HistoryReader(schema, ReadOptions.read(given))
-
-
-def rows_of(reader: HistoryReader) -> list[dict[str, Any]]:
-    return [
-        row
-        for part in reader.partitions()
-        for page in reader.read(part)
-        for row in page.to_pylist()
-    ]
-
-
-# -- reading --------------------------------------------------------------------------------------
-
-
-def test_each_value_is_read_as_it_was_written(tasks_url: URL) -> None:
-    assert rows_of(reader(tasks_url, ids_per_partition="7")) == sample_tasks()
-
-
-def test_dates_ids_and_columns_choose(tasks_url: URL) -> None:
-    wanted = StructType([SCHEMA[name] for name in ("finished_date", "record_id", "queue")])
-    found = rows_of(reader(tasks_url, wanted, since=MIDNIGHT.isoformat(), last_id="4"))
-    assert found == [
-        {name: row[name] for name in wanted.names}
-        for row in sample_tasks()
-        if row["finished_date"] >= MIDNIGHT and row["record_id"] <= 4
-    ]
-    assert found
-    until = rows_of(reader(tasks_url, until=MIDNIGHT.isoformat()))
-    assert [row["record_id"] for row in until] == [1]
-
-
-def test_a_history_without_tasks_has_no_row(database_url: URL) -> None:
-    assert rows_of(reader(database_url)) == []
-
-
-@needs.any_database
-def test_the_format_has_the_columns_of_tasks(spark: SparkSession, tasks_url: URL) -> None:
-    url = tasks_url.render_as_string(hide_password=False)
-    found = spark.read.format("stickybus").options(url=url, table=TABLE).load()
-    assert found.schema == SCHEMA
-    assert sorted(found.collect()) == in_history(spark, tasks_url)
-    assert found.where("queue = 'mail/err'").select("err", "claims").collect() == [
-        Row(err='TimeoutError: "größer" als\n10 €, \\N', claims=4)
-    ]
-    chosen = read_history(
-        spark, tasks_url, TABLE, since=MIDNIGHT, columns=["task_id"], ids_per_partition=9
-    )
-    assert chosen.columns == ["task_id"]
-    assert chosen.count() == SAMPLE - 1
-
-
-def test_states_and_streams_are_refused() -> None:
-    given = {"url": "sqlite:///x.db", "table": TABLE}
-    with pytest.raises(SourceOptionError, match="finished tasks have no state") as caught:
-        ReadOptions.read(given | {"states": "FAILED"})
-    assert caught.value.key == "states"
-    with pytest.raises(SourceOptionError, match="can't be streamed"):
-        StreamOptions.read(given)
-
-
-# -- archive --------------------------------------------------------------------------------------
 
 
 def test_tasks_are_in_the_archive_row_by_row_and_no_longer_in_history(
@@ -354,65 +248,6 @@ def test_tasks_are_compacted_and_expire(spark: SparkSession, tasks_url: URL, tar
     assert archived(spark, target) == before[1:]
 
 
-# -- beside entries -------------------------------------------------------------------------------
-
-
-@needs.any_database
-def test_one_folder_holds_archives_of_entries_and_of_tasks(
-    spark: SparkSession, tasks_url: URL, target: str
-) -> None:
-    write_rows(tasks_url, sample_history())
-    tasks, entries = in_history(spark, tasks_url), sorted(read_history(spark, tasks_url).collect())
-    archive_history(spark, tasks_url, target, table=TABLE)
-    archive_history(spark, tasks_url, target)
-
-    assert archived(spark, target) == tasks
-    assert sorted(read_archive(spark, target, "bus_events").collect()) == entries
-    with pytest.raises(ArchiveNotFoundError, match=f"archives of bus_events, {TABLE}: say which"):
-        read_archive(spark, target)
-    assert {one.table for one in find_archived(target)} == {"bus_events"}
-    for report in (rolled_audit(archive=target), audit(spark, archive=target)):
-        assert [one.table_name for one in report.audited] == ["bus_events"]
-    for table, count in (("bus_events", len(entries)), (TABLE, SAMPLE)):
-        found = verify_archive(target, table=table, database=tasks_url)
-        assert (found.entries, found.damaged) == (count, [])
-
-
-@needs.any_database
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda spark, url, target: replay_archive(spark, url, target, where="true", table=TABLE),
-        lambda _spark, url, target: erase_archived(
-            target, database=url, record_ids=[1], table=TABLE
-        ),
-        lambda _spark, _url, target: find_archived(target, table=TABLE),
-        lambda _spark, url, _target: rolled_audit(url=url, tables=[TABLE]),
-        lambda spark, url, _target: audit(spark, url=url, tables=[TABLE]),
-    ],
-    ids=["replay", "erasure", "search", "report", "exact report"],
-)
-def test_what_takes_entries_alone_refuses_tasks(
-    spark: SparkSession, tasks_url: URL, target: str, call: Callable[..., object]
-) -> None:
-    with pytest.raises(ConfigurationError, match=r"it holds tasks, and .* takes entries alone"):
-        call(spark, tasks_url, target)
-
-
-@needs.any_database
-def test_an_archive_of_tasks_alone_has_nothing_for_a_report(
-    spark: SparkSession, tasks_url: URL, target: str
-) -> None:
-    archive_history(spark, tasks_url, target, table=TABLE)
-    with pytest.raises(ArchiveNotFoundError, match="holds no archive of entries"):
-        rolled_audit(archive=target)
-    with pytest.raises(ArchiveNotFoundError, match="holds no archive of entries"):
-        find_archived(target)
-
-
-# -- commands -------------------------------------------------------------------------------------
-
-
 @needs.any_database
 def test_commands_and_jobs_archive_tasks(
     spark: SparkSession, tasks_url: URL, target: str, capsys: pytest.CaptureFixture[str]
@@ -443,107 +278,3 @@ def test_commands_and_jobs_archive_tasks(
     assert "takes entries alone" in run("erase", "1", "--in", target, expect=2)
     assert main(["report", "--json", "--table", TABLE, "--from-archive", target, "--url", url]) == 0
     assert json.loads(capsys.readouterr().out)["archived"] == SAMPLE
-
-
-# -- lookups --------------------------------------------------------------------------------------
-
-SEARCHES: list[dict[str, Any]] = [
-    {"queue": "push"},
-    {"queue": "push", "limit": 0},
-    {"queue": "push", "limit": 3},
-    {"queue": "mail/err"},
-    {"queue": "nowhere"},
-    {"ids": ["task-3", "ä", "task-30", "task-99"]},
-    {"queue": "mail", "ids": ["task-3", "task-4"]},
-    {"queue": "push", "since": MIDNIGHT},
-    {"queue": "push", "before": MIDNIGHT},
-    {"queue": "push", "since": MIDNIGHT, "before": MIDNIGHT + timedelta(seconds=5), "limit": 2},
-]
-
-
-@needs.any_database
-def test_an_archive_answers_as_the_database_did(
-    spark: SparkSession, tasks_url: URL, target: str
-) -> None:
-    # Of two runs, the older one with the higher ids: a task ended late.
-    late = finished(31, finished_date=MIDNIGHT - timedelta(seconds=1), queue="push")
-    write_tasks(tasks_url, [late])
-    work = WorkQueue(tasks_url)
-    expected = [work.finished_tasks(**one) for one in SEARCHES]
-    work.close()
-    archive_history(spark, tasks_url, target, table=TABLE, scale=Scale(run_rows=20))
-
-    for search, tasks in zip(SEARCHES, expected, strict=True):
-        found = find_archived_tasks(target, **search)
-        assert [finished_of(one, has_value=True) for one in found] == tasks, search
-    assert [len(tasks) for tasks in expected[:4]] == [20, 20, 3, 1]
-    every = [one.record_id for one in find_archived_tasks(target)]
-    assert (len(every), every[0], every[-2:]) == (SAMPLE + 1, SAMPLE, [1, 31])
-    [bare] = find_archived_tasks(target, ids=["task-1"], with_values=False)
-    assert (bare.value_json, bare.not_archived, bare.claims) == (None, (), 1)
-
-
-@needs.any_database
-def test_a_lookup_says_what_was_not_archived(
-    spark: SparkSession, tasks_url: URL, target: str
-) -> None:
-    archive_history(spark, tasks_url, target, table=TABLE, without=["payload", "errors"])
-    write_tasks(tasks_url, [finished(50, err="KeyError: 'ada'")])
-    archive_history(spark, tasks_url, target, table=TABLE)
-
-    whole, failed = find_archived_tasks(target, ids=["task-50", "task-5"])
-
-    assert (whole.err, whole.not_archived) == ("KeyError: 'ada'", ())
-    assert (failed.err, failed.value_json) == ("TimeoutError:", None)
-    assert failed.not_archived == ("payload", "errors")
-
-
-@needs.any_database
-def test_finished_tasks_of_an_archive_are_listed_without_a_database(
-    spark: SparkSession,
-    tasks_url: URL,
-    target: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    midnight = MIDNIGHT.isoformat()
-    archive_history(spark, tasks_url, target, table=TABLE, before=MIDNIGHT, without=["payload"])
-    archive_history(spark, tasks_url, target, table=TABLE)
-    monkeypatch.delenv("STICKYBUS_URL", raising=False)
-
-    def run(*arguments: str) -> Any:
-        assert main(["tasks", "finished", "--archive", target, *arguments]) == 0
-        return capsys.readouterr().out
-
-    assert [one["id"] for one in json.loads(run("-q", "mail", "-n", "2", "--json"))] == [
-        "task-30",
-        "task-27",
-    ]
-    [seven] = json.loads(run("-t", "task-7", "--json"))
-    assert (seven["queue"], seven["value_bytes"]) == ("push", "AP8sCg==")
-    [first] = json.loads(run("--before", midnight, "--json"))
-    assert (first["id"], "value" in first) == ("task-1", False)
-    assert "null" not in run("--before", midnight)
-    assert "null" in run("-t", "task-8")
-    assert "mail/err" in run("-q", "mail/err", "-V")
-    assert len(json.loads(run("-n", "0", "--json"))) == SAMPLE
-
-
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        ({"ids": "task-1"}, ConfigurationError),
-        ({"ids": [1]}, ConfigurationError),
-        ({"ids": ["\udcff"]}, ConfigurationError),
-        ({"queue": 5}, ConfigurationError),
-        ({"queue": "\udcff"}, ConfigurationError),
-        ({"limit": "1"}, InvalidPostError),
-        ({"since": datetime(2026, 3, 1)}, NaiveDateTimeError),  # noqa: DTZ001 -- it is refused
-        ({}, ArchiveNotFoundError),
-    ],
-)
-def test_what_can_not_be_sought_is_refused(
-    target: str, given: dict[str, Any], error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        find_archived_tasks(target, **given)

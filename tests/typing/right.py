@@ -22,6 +22,8 @@ from stickybus import (
     ExactlyOnceContext,
     ImmediateRetries,
     InMemoryBus,
+    Insert,
+    Job,
     Located,
     Mode,
     NodeConfig,
@@ -31,6 +33,9 @@ from stickybus import (
     PersistentBus,
     Posting,
     State,
+    Task,
+    Worker,
+    WorkQueue,
     inspect,
 )
 
@@ -211,6 +216,35 @@ by_event(Order(1))
 def directly(context: EntryContext) -> int:
     return by_context(Order(1), context)
 
+
+work = WorkQueue("sqlite:///shop.db", claimant="me")
+task: Task = work.insert("mail", {"to": "ann"}, priority="high", delay=timedelta(seconds=5))
+
+
+def send(job: Job) -> Sequence[Insert]:
+    return [Insert(queue="sent", value=job.task.value), Insert(queue="counted")]
+
+
+async def send_awaited(job: Job) -> Insert | None:
+    return None if job.given_up else Insert(queue="sent", value=job.task.value["to"])
+
+
+def of_tasks(session: Session) -> list[str]:
+    held = work.try_claim("mail", "push", lease_seconds=30)
+    if held is not None:
+        change = held.change(value=[1, None, b""], delay=3)
+        work.modify(change, Insert(queue="sent"), connection=session)
+    return [one.id for one in work.finished_tasks("mail", since=datetime.now(UTC), limit=5)]
+
+
+async def of_tasks_awaited(session: AsyncSession) -> None:
+    held: Task = await work.claim_async("mail", timeout_seconds=3)
+    await work.modify_async(held.delete(), connection=session)
+    await work.recur_async("mail", "daily", {"to": "all"}, cron="0 8 * * *")
+
+
+Worker(work, send, "mail", concurrency=4, retry=ImmediateRetries(3)).run(until_empty=True)
+Worker(work, send_awaited, "mail", "push", error_queue=lambda queue: f"{queue}/failed")
 
 with bus, service:
     remind(Order(2))

@@ -15,12 +15,17 @@ from stickybus import (
     EntryContext,
     ExactlyOnceContext,
     InMemoryBus,
+    Insert,
+    Job,
     NodeConfig,
     NotificationConfig,
     NotificationService,
     PersistentBus,
     Posting,
     State,
+    Task,
+    Worker,
+    WorkQueue,
     inspect,
 )
 
@@ -166,3 +171,42 @@ async def by_hand(core: Connection, awaitable: AsyncSession) -> None:
     history_pipeline.find_archived("/var/archive", state="FAILED")  # error: call-arg reportCallIssue
     history_pipeline.find_archived_tasks("/var/archive", ids=[1])  # error: list-item reportArgumentType
     history_pipeline.find_archive("/var/archive")  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType
+
+
+# What is done with tasks.
+def on_tasks(work: WorkQueue, task: Task, engine: Engine, awaitable: AsyncSession) -> None:
+    work.insert("mail", {"to": "ann"}, priority="highest")  # error: arg-type reportArgumentType
+    work.insert("mail", prio="high")  # error: call-arg reportCallIssue
+    work.insert("mail", delay="soon")  # error: arg-type reportArgumentType
+    work.insert("mail", connection=engine)  # error: arg-type reportArgumentType
+    work.modify(task)  # error: arg-type reportArgumentType
+    work.modify(task.delete(), connection=awaitable)  # error: arg-type reportArgumentType
+    work.claim(5)  # error: arg-type reportArgumentType
+    work.claim("mail", lease=3)  # error: call-arg reportCallIssue
+    work.try_claim("mail").delete()  # error: union-attr reportOptionalMemberAccess
+    work.claim_many("mail")  # error: call-arg reportCallIssue
+    work.truncate_history("mail", before="1d")  # error: arg-type reportArgumentType
+    work.recur("mail", "daily", cron=8)  # error: arg-type reportArgumentType
+    task.change(valeu=3)  # error: call-arg reportCallIssue
+    task.change(delay="soon")  # error: arg-type reportArgumentType
+    Insert("mail")  # error: misc,call-arg reportCallIssue
+
+
+async def awaited_tasks(work: WorkQueue, core: Connection) -> None:
+    await work.insert_async("mail", prio="high")  # error: call-arg reportCallIssue
+    await work.insert_async("mail", connection=core)  # error: arg-type reportArgumentType
+    await work.claim_async("mail", timeout=3)  # error: call-arg reportCallIssue
+
+
+def of_a_task(task: Task) -> None: ...
+def send(job: Job) -> Insert: return Insert(queue="sent", value=job.task.value)
+def answer(job: Job) -> str: return job.task.id
+
+
+def workers(work: WorkQueue) -> None:
+    Worker(work, of_a_task, "mail")  # error: arg-type reportArgumentType
+    Worker(work, answer, "mail")  # error: arg-type reportArgumentType
+    Worker(work, send, 5)  # error: arg-type reportArgumentType
+    Worker(work, send, "mail", retries=3)  # error: call-arg reportCallIssue
+    Worker(work, send, "mail", retry=3)  # error: arg-type reportArgumentType
+    Worker("sqlite:///shop.db", send, "mail")  # error: arg-type reportArgumentType

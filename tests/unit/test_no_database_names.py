@@ -46,6 +46,7 @@ def modules() -> list[str]:
         "notifications",
         "work_queue",
         "history_pipeline",
+        "pyspark_stickybus",
         "stickybus",
     )
     found = (

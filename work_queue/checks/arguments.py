@@ -26,6 +26,7 @@ LONGEST_SECONDS = 100 * 365.25 * 86_400.0
 HISTORY_IDS = 500
 """The most ids of tasks of history that one call reads."""
 ERROR_TEXT = 1_000
+"""Characters of a sought text of errors at most."""
 LARGEST_INT = 2**31 - 1
 
 
@@ -52,7 +53,7 @@ def text(value: object, *, key: str) -> str:
 
 
 def of_bytes(value: object, limit: int, *, key: str, least: int = 1) -> str:
-    """A text of so many bytes in UTF-8."""
+    """A text whose bytes in UTF-8 are within the limits."""
     given = text(value, key=key)
     if not least <= (size := len(given.encode())) <= limit:
         raise not_allowed(key, value, f"{least} to {limit} bytes, not {size}")

@@ -121,7 +121,7 @@ class History(Part):
         if progress is not None:
             function(progress, key="progress", arguments=1)
         named = checks.queues(queues) if queues else None
-        # What ends from now on stays, else a busy queue would never let this end.
+        # Tasks that end from now on stay, else a busy queue would never let this end.
         begun = self._backend.time() + CLOCKS_DIFFER
         until = min(checks.date(before, key="before") or begun, begun)
         most, deleted = checks.bound(limit) or sys.maxsize, 0

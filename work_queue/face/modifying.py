@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -19,7 +19,7 @@ class Modifying(Part):
     def insert(
         self,
         queue: str,
-        value: Any = None,
+        value: object = None,
         *,
         connection: CallersConnection | None = None,
         **options: Unpack[InsertOptions],
@@ -62,8 +62,8 @@ class Modifying(Part):
 
         Args:
             actions: At least one.
-            claimant: Who modifies. What another claimant holds is at fault. Default: the work
-                queue's.
+            claimant: Who modifies. A task or doc that another claimant holds is at fault. Default:
+                the work queue's.
             connection: The caller's connection, whose transaction this belongs to. Default: a
                 transaction of its own.
 
@@ -88,7 +88,7 @@ class Modifying(Part):
     async def insert_async(
         self,
         queue: str,
-        value: Any = None,
+        value: object = None,
         *,
         connection: AsyncCallersConnection | None = None,
         **options: Unpack[InsertOptions],

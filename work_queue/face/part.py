@@ -1,4 +1,4 @@
-"""What all parts of the face stand on."""
+"""The base of all parts of the face."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from queue_core.model.missed_policy import MissedPolicy
 from work_queue import checks
@@ -28,7 +28,7 @@ class Recurring(Part):
         self,
         queue: str,
         name: str,
-        value: Any = None,
+        value: object = None,
         *,
         cron: str | None = None,
         every: timedelta | float | None = None,
@@ -106,7 +106,7 @@ class Recurring(Part):
     # -- awaitable twins --------------------------------------------------------------------------
 
     async def recur_async(
-        self, queue: str, name: str, value: Any = None, **options: Unpack[RecurOptions]
+        self, queue: str, name: str, value: object = None, **options: Unpack[RecurOptions]
     ) -> TaskSchedule:
         """Awaitable twin of `recur`."""
         return await asyncio.to_thread(self.recur, queue, name, value, **options)

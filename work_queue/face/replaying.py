@@ -88,8 +88,8 @@ class Replaying(Modifying):
         """Send the failed tasks of an error queue back to where they failed, to run anew.
 
         They go in batches of 100, each a transaction. A task has no attempts, claims and `err`
-        then, and can be claimed at once. What fails again meanwhile waits for the next call. Tasks
-        that others hold stay.
+        then, and can be claimed at once. Tasks that fail again meanwhile wait for the next call.
+        Tasks that others hold stay.
 
         Args:
             queue: The error queue, such as "mail/err".

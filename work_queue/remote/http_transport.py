@@ -12,6 +12,7 @@ from work_queue.remote.transport import LostError, StrangeError, UnsentError
 from work_queue.wire.calls import CONTENT_TYPE, PATH
 
 CONNECT_SECONDS = 10.0
+"""How long a connection may take to open."""
 IDLE_SECONDS = 3.0
 """Until an idle connection is closed: before servers and what is on the way do it."""
 KEPT = 20

@@ -1,4 +1,4 @@
-"""How a client proves who it is, and whom it trusts."""
+"""The identity of a client, and the services that it trusts."""
 
 from __future__ import annotations
 

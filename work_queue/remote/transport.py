@@ -1,4 +1,4 @@
-"""What carries calls to a service."""
+"""A transport carries calls to a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides whether a caller may do what it wants."""
+"""An authoriser decides whether a caller may do what it wants."""
 
 from __future__ import annotations
 

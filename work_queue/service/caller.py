@@ -1,4 +1,4 @@
-"""Who calls the service."""
+"""A caller of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listens for one wire."""
+"""A listener of one wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests of both protocols mean, whatever the wire: 2 is today's, 1 that of old callers.
+"""The meaning of requests in both protocols, whatever the wire: 2 is today's, 1 the old one.
 
 Both name times in whole milliseconds: protocol 2 from now (`by_ms`), protocol 1 as dates (`at_ms`).
 A request that makes no sense is an InvalidRequestError.

@@ -57,7 +57,7 @@ class Claims:
         """Claim from one of the queues that have an available task, drawn at random.
 
         So each queue gets its share of the claims, whatever its length. A queue whose limit has no
-        place is passed over. What schedules have due is inserted first.
+        place is passed over. Due tasks of schedules are inserted first.
         """
         queues, ready = request.queues, list(request.queues)
         arrivals, full, seen_to = dict[str, datetime](), dict[str, datetime](), set[str]()

@@ -48,6 +48,7 @@ CLOCK_SECONDS = 30.0
 POLL_SECONDS, DEAF_POLL_SECONDS = 5.0, 0.25
 """How often a claim that waits looks at least; the latter where commits of others are not heard."""
 LONGEST_POLL_SECONDS = 86_400.0
+"""The longest pause between two polls that may be set: a day."""
 COMMIT_SECONDS = 0.01
 """What a COMMIT may take that was announced, where nobody hears of it."""
 

@@ -41,7 +41,7 @@ FIRED_BYTES = 16_000_000
 It bounds the memory of a claim that makes up for many dates. No benchmark chose it.
 """
 NO_CAP = sys.maxsize
-"""What is stored was within the cap of whoever declared it."""
+"""The stored value was within the cap of its declaration."""
 LOCK_SECONDS = 1.0
 """How long a claim waits for what others have locked, once a schedule of the queue has failed."""
 MOST_FAILURES = 3

@@ -10,7 +10,10 @@ from work_queue.task import Task
 
 
 class Look:
-    """One look. What it takes is seen by its coroutine, or by whoever finds that this has gone."""
+    """One look.
+
+    Its coroutine sees the tasks that it takes, or the one who finds that this has gone.
+    """
 
     def __init__(self, take: Callable[[], list[Task]]) -> None:
         self._take = take

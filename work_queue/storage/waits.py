@@ -1,4 +1,4 @@
-"""How a claim waits: in its thread, or as a coroutine that needs none."""
+"""The wait of a claim: in its thread, or as a coroutine that needs none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class Waits:
                 woken.clear()
 
     async def seen(self, take: Callable[[], list[Task]]) -> list[Task]:
-        """Claim in a thread. What nobody sees any more, after a cancellation, is given back."""
+        """Claim in a thread.
+
+        Tasks that nobody sees any more, after a cancellation, are given back.
+        """
         look = Look(take)
         thread = asyncio.ensure_future(asyncio.to_thread(self._run, look))
         try:

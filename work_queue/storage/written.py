@@ -1,4 +1,4 @@
-"""What a modification has written."""
+"""The rows that a modification has written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a task after a failed run."""
+"""The fate of a task after a failed run."""
 
 from __future__ import annotations
 

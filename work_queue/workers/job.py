@@ -1,4 +1,4 @@
-"""What a handler gets."""
+"""A job: the argument of a handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class Job:
     """A claimed task, and what was claimed with it, for one call of a handler.
 
     Attributes:
-        task: The task as it was claimed. What the handler returns may name this version.
+        task: The task as it was claimed. The actions that the handler returns may name this
+        version.
         sets: The doc sets that were claimed for it, in the order of the worker's `docs`.
         connection: In a worker with an `engine`: the connection whose transaction ends with the
             handler: a Connection, or in a coroutine an AsyncConnection. Else None.
@@ -45,8 +46,8 @@ class Job:
     def hold(self, tasks: Iterable[Task]) -> None:
         """Renew more tasks with this one, and release them when the handler has ended.
 
-        What the handler returns may name them as they are here, too: what it does with one of them
-        goes before the release. If one is lost, the job is.
+        The actions that the handler returns may name them as they are here, too; these go before
+        the release. If one is lost, the job is.
 
         Args:
             tasks: Tasks that were just claimed for `task.lease`, by `task.claimant`.

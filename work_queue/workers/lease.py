@@ -1,4 +1,4 @@
-"""What a handler's run holds: tasks and doc sets, at their newest versions."""
+"""The lease of a handler's run: tasks and doc sets that it holds, at their newest versions."""
 
 from __future__ import annotations
 

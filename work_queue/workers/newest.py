@@ -1,4 +1,4 @@
-"""What a handler returns, for the newest versions of what its worker holds.
+"""A handler's actions, at the newest versions of what its worker holds.
 
 A handler knows the versions that were claimed; renewals have raised them since.
 """

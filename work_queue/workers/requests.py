@@ -1,4 +1,4 @@
-"""What a handler may raise to say what becomes of its task, or of the worker."""
+"""Requests that a handler raises: what becomes of its task, or of the worker."""
 
 from __future__ import annotations
 

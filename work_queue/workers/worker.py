@@ -29,11 +29,11 @@ from work_queue.workers.options import AnyEngine, Handler, Options
 class Worker:
     """Claims tasks, runs a handler for each, and writes what it returns.
 
-    The handler gets a `Job`. What it returns, an action or several, is one modification, at the
-    newest versions of its task and docs: it is written if nobody else has got them meanwhile. The
-    task is deleted, and doc sets are released, unless the actions say otherwise; so None means that
-    the task is done. While the handler runs, task and docs are renewed after two thirds of their
-    lease. If the lease is lost, the handler is told, and nothing of it is written.
+    The handler gets a `Job`. It returns an action or several. They are one modification, at the
+    newest versions of its task and docs, which is written if nobody else has got these meanwhile.
+    The task is deleted, and doc sets are released, unless the actions say otherwise; so None means
+    that the task is done. While the handler runs, task and docs are renewed after two thirds of
+    their lease. If the lease is lost, the handler is told, and nothing of it is written.
 
     A handler that raises is run again by the retry policy, and its task ends in the error queue
     when no run is left. `RetryLater`, `GiveUp`, `MoveTask`, `StopWorker` and `FailWorker` decide

@@ -213,7 +213,7 @@ class WorkCounts(HotStatements):
     # -- are they right ---------------------------------------------------------------------------
 
     def compared(self, connection: Connection, *, up_to: int, limit: int) -> list[Row[Any]]:
-        """Of the first queues with up to so many tasks: name, `total` as counted, `there`."""
+        """Of the first queues with at most `up_to` tasks: name, `total` as counted, `there`."""
         counts = self.queues
         total = func.sum(counts.c.amount)
         named = self._by(

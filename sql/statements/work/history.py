@@ -111,7 +111,7 @@ class WorkHistory(Ranges):
         connection.execute(unset.values(history_since=now))
 
     def end(self, connection: Connection, queue: str) -> None:
-        """Let a queue keep no history any more. What it has stays."""
+        """Let a queue keep no history any more. Its rows stay."""
         settings = self.settings
         ended = update(settings).where(settings.c.queue == queue)
         connection.execute(ended.values(history_since=None))

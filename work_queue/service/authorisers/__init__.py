@@ -1,1 +1,1 @@
-"""Who may call: by a file of rights, or as an Open Policy Agent says."""
+"""Authorisers: a file of rights, or an Open Policy Agent."""

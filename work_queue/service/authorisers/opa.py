@@ -24,6 +24,7 @@ from work_queue.service.caller import Caller
 
 PATH = "/v1/data/entroq/authz"
 TIMEOUT_SECONDS = 5.0
+"""How long an answer of the agent may take."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class OpenPolicyAgent:
-    """Asks an agent at each call. What it does not clearly allow is denied.
+    """Asks an agent at each call. A call that it does not clearly allow is denied.
 
     Args:
         url: Where it listens, such as http://localhost:8181.

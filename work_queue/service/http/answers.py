@@ -1,4 +1,4 @@
-"""What is answered: camel case, dates and durations in milliseconds as texts, no field left out."""
+"""Answers: camel case, dates and durations in milliseconds as texts, no field left out."""
 
 from __future__ import annotations
 

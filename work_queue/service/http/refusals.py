@@ -1,4 +1,4 @@
-"""How errors are answered."""
+"""The answers to calls that are refused or fail."""
 
 from __future__ import annotations
 

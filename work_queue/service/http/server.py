@@ -23,7 +23,9 @@ MAX_REQUEST_BYTES = 10_000_000
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep idle connections, so that they meet no connection that just closes."""
 STOP_SECONDS = 30
+"""How long calls under way may go on after a stop."""
 BACKLOG = 2048
+"""Connections that wait to be accepted; uvicorn's own default."""
 KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """How soon a caller is missed whose machine or network is gone, while its claim waits: seconds of
 silence, seconds between probes, probes."""

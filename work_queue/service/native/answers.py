@@ -130,7 +130,7 @@ class Answers:
             self._waiting.pop(claim.ticket, None)
 
     async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
-        """End a claim. Who knows its ticket may do so: nobody can guess it."""
+        """End a claim. A caller that knows its ticket may do so: nobody can guess it."""
         if len(self._left) < MOST_LEFT:
             self._left.add(leave.ticket)
             loop = asyncio.get_running_loop()

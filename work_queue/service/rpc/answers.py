@@ -1,4 +1,4 @@
-"""What the work queue answers, as messages."""
+"""The answers of the work queue, as messages."""
 
 from __future__ import annotations
 

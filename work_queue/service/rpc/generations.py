@@ -1,4 +1,4 @@
-"""What differs between the two generations of callers: values, and texts that have to be UUIDs."""
+"""The differences of the two generations of callers: values, and texts that must be UUIDs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each method of EntroQ's service does, for one generation of its callers."""
+"""The methods of EntroQ's service, for one generation of its callers."""
 
 from __future__ import annotations
 

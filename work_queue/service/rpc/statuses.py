@@ -29,6 +29,7 @@ DETAILS = "grpc-status-details-bin"
 MAX_DETAILS_BYTES = 6_000
 """What details may take: callers refuse an answer with more than 8 kB of metadata."""
 MAX_MESSAGE_LENGTH = 500
+"""Characters of one message at most."""
 
 Code = grpc.StatusCode
 _CODES: dict[type[Exception], grpc.StatusCode] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -11,7 +12,9 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from tests.contract.service.authorities import authorities
+from tests.contract.service.http.rights import bearer, written
 from tests.contract.service.http.running import Running
+from work_queue.service.authorisers.policy import PolicyFile
 from work_queue.work_queue import WorkQueue
 
 __all__ = ["authorities"]
@@ -43,3 +46,24 @@ def serve(database_url: URL) -> Iterator[Serve]:
 def service(serve: Serve) -> Running:
     """A service without an authoriser."""
     return serve()
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return tmp_path / "policy.json"
+
+
+@pytest.fixture
+def guarded(serve: Serve, policy: Path) -> Running:
+    """A service whose caller "ann" may do nothing yet; there is a task, a held one, and a doc."""
+    service = serve(authoriser=PolicyFile(written(policy)))
+    service.answer(
+        "/modify",
+        {
+            "claimantId": "root",
+            "inserts": [{"queue": "q/1", "id": "free"}, {"queue": "q/2", "id": "other"}],
+            "docInserts": [{"namespace": "n/1", "key": "k", "id": "doc"}],
+        },
+        headers=bearer("root"),
+    )
+    return service

@@ -19,8 +19,8 @@ from sqlalchemy import URL
 
 from stickybus.cli import main
 from tests.contract.harness import BOUND_SECONDS
+from tests.contract.service.http.rights import EVERYTHING, bearer, written
 from tests.contract.service.http.running import NEW, Running
-from tests.contract.service.http.test_rights import EVERYTHING, bearer, written
 
 MAIN = "import sys; from stickybus.cli import main; sys.exit(main())"
 

@@ -1,4 +1,4 @@
-"""Options of commands that archive: how large runs, tasks and files are."""
+"""Options of commands on archives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import Annotated
 import typer
 
 from history_pipeline.scale import HELP
+
+ArchivedTable = Annotated[
+    str,
+    typer.Option(
+        "--table",
+        help="Main table of the bus or notification service; work_task_history: finished tasks.",
+    ),
+]
+Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
 
 RunRows = Annotated[int, typer.Option("--run-rows", min=1, help=f"{HELP['run_rows']}.")]
 IdsPerPartition = Annotated[

@@ -1,4 +1,4 @@
-"""The parts of roll-ups: tables whose rows add up with those of other roll-ups."""
+"""The tallies of roll-ups: tables whose rows add up with those of other roll-ups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ID_TABLES = ("ids", "chains")
 """The tables by which completeness is judged."""
 
 
-class Part(NamedTuple):
+class Tally(NamedTuple):
     """A table of counts. Rows of equal `keys` are one row, whose values are aggregated."""
 
     keys: list[tuple[str, pa.DataType]]
@@ -91,8 +91,8 @@ class Grouped(NamedTuple):
         """The columns that name a group."""
         return [("grouping", TEXT), *self.keys]
 
-    def counts(self, counts: Iterable[str], measures: Iterable[str]) -> Part:
-        """The part that has counts and the sums and extremes of measured times."""
+    def counts(self, counts: Iterable[str], measures: Iterable[str]) -> Tally:
+        """The tally that has counts and the sums and extremes of measured times."""
         how = {
             "count": (COUNT, "sum"),
             # Not whole numbers: dates written by hand would pass 64 bits.
@@ -101,19 +101,19 @@ class Grouped(NamedTuple):
             "max": (COUNT, "max"),
         }
         timed = {f"{measure}_{name}": of for measure in measures for name, of in how.items()}
-        return Part(self.group, {**dict.fromkeys(counts, (COUNT, "sum")), **timed})
+        return Tally(self.group, {**dict.fromkeys(counts, (COUNT, "sum")), **timed})
 
-    def times(self) -> Part:
-        """The part that has measured times, by bucket."""
+    def times(self) -> Tally:
+        """The tally that has measured times, by bucket."""
         keys = [*self.group, ("measure", TEXT), ("bucket", pa.int32())]
-        return Part(keys, {"entries": (COUNT, "sum")})
+        return Tally(keys, {"entries": (COUNT, "sum")})
 
     def counted(
         self,
         rows: pa.Table,
         columns: Mapping[str, pa.Array | pa.ChunkedArray],
         measures: Iterable[str],
-        part: Part,
+        tally: Tally,
     ) -> pa.Table:
         """The `counts` of rows, each of which counts as `columns` say, with `…_micros`."""
         columns = dict(columns)
@@ -125,10 +125,10 @@ class Grouped(NamedTuple):
                 f"{measure}_min": micros,
                 f"{measure}_max": micros,
             }
-        values = {name: column.cast(part.values[name][0]) for name, column in columns.items()}
-        return self._by_grouping(pa.table({key: rows[key] for key, _ in self.keys} | values), part)
+        values = {name: column.cast(tally.values[name][0]) for name, column in columns.items()}
+        return self._by_grouping(pa.table({key: rows[key] for key, _ in self.keys} | values), tally)
 
-    def timed(self, rows: pa.Table, measures: Iterable[str], part: Part) -> pa.Table:
+    def timed(self, rows: pa.Table, measures: Iterable[str], tally: Tally) -> pa.Table:
         """The `times` of rows."""
         tables = []
         for measure in measures:
@@ -138,11 +138,11 @@ class Grouped(NamedTuple):
                 "bucket": pa.array(buckets(timed[f"{measure}_micros"]), pa.int32()),
                 "entries": ones(timed),
             }
-            tables.append(self._by_grouping(pa.table(columns), part))
+            tables.append(self._by_grouping(pa.table(columns), tally))
         return pa.concat_tables(tables)
 
-    def of(self, table: pa.Table, part: Part, grouping: str, keys: Sequence[str]) -> pa.Table:
-        """The rows of one grouping of a table of `part`; else of the first one, by fewer keys."""
+    def of(self, table: pa.Table, tally: Tally, grouping: str, keys: Sequence[str]) -> pa.Table:
+        """The rows of one grouping of a table of `tally`; else of the first one, by fewer keys."""
         kept = grouping if grouping in self.groupings else next(iter(self.groupings))
         rows = table.filter(compute.equal(table["grouping"], kept))
         if kept == grouping:
@@ -152,19 +152,19 @@ class Grouped(NamedTuple):
         }
         others = {key: rows[key] for key in table.column_names[len(self.group) :]}
         names = {"grouping": pa.repeat(pa.scalar(grouping), len(rows))}
-        return part.summed(pa.table(names | groups | others))
+        return tally.summed(pa.table(names | groups | others))
 
-    def _by_grouping(self, rows: pa.Table, part: Part) -> pa.Table:
+    def _by_grouping(self, rows: pa.Table, tally: Tally) -> pa.Table:
         found, more = [], len(self.group)
         for grouping, kept in self.groupings.items():
-            keys = [*(key for key in part.keys if key[0] in kept), *part.keys[more:]]
-            grouped = Part(keys, part.values).summed(rows)
+            keys = [*(key for key in tally.keys if key[0] in kept), *tally.keys[more:]]
+            grouped = Tally(keys, tally.values).summed(rows)
             of_group = {"grouping": pa.repeat(pa.scalar(grouping), len(grouped))} | {
                 key: grouped[key] if key in kept else pa.nulls(len(grouped), kind)
                 for key, kind in self.keys
             }
-            others = {name: grouped[name] for name in part.schema.names[more:]}
-            found.append(pa.table(of_group | others, schema=part.schema))
+            others = {name: grouped[name] for name in tally.schema.names[more:]}
+            found.append(pa.table(of_group | others, schema=tally.schema))
         return pa.concat_tables(found)
 
 

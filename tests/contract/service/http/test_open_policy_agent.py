@@ -1,0 +1,140 @@
+"""An Open Policy Agent is asked for the rights of a call, and denies what it does not allow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from tests.contract.harness import BOUND_SECONDS
+from tests.contract.service.http.conftest import Serve
+from tests.contract.service.http.rights import bearer
+from tests.contract.service.http.running import Json, Running
+from work_queue.service.authorisers.opa import OpenPolicyAgent
+
+
+class Agent:
+    """A policy agent that keeps what it was asked, and answers what it was told."""
+
+    def __init__(self) -> None:
+        self.asked = list[Json]()
+        self.path = ""
+        self.status, self.body = 200, b'{"result": {"allow": true}}'
+
+
+@contextmanager
+def agent_at(agent: Agent) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            agent.path = self.path
+            agent.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(agent.status)
+            self.send_header("content-length", str(len(agent.body)))
+            self.end_headers()
+            self.wfile.write(agent.body)
+
+        def log_message(self, *arguments: object) -> None:
+            del arguments
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent()
+
+
+@pytest.fixture
+def asking(serve: Serve, agent: Agent) -> Iterator[Running]:
+    with agent_at(agent) as url:
+        yield serve(authoriser=OpenPolicyAgent(url + "/", timeout_seconds=BOUND_SECONDS))
+
+
+MOVE: Json = {
+    "claimantId": "ann#1",
+    "changes": [
+        {"oldId": {"id": "x", "version": 0, "queue": "a"}, "newData": {"queue": "b"}},
+    ],
+    "depends": [{"id": "y", "version": 0, "queue": "a"}],
+    "docDeletes": [{"namespace": "n", "id": "x"}],
+}
+
+
+def test_an_agent_is_asked_for_all_that_a_call_needs(asking: Running, agent: Agent) -> None:
+    asking.refusal(409, "/modify", MOVE, headers=bearer("secret"))
+    asking.answer("/queues", matchPrefix="a/", headers=bearer("secret"))
+    assert agent.path == "/v1/data/entroq/authz"
+    authz = {"type": "Bearer", "credentials": "secret"}
+    assert agent.asked == [
+        {
+            "input": {
+                "authz": authz,
+                "claimant_id": "ann#1",
+                "queues": [
+                    {"exact": "a", "actions": ["CHANGE", "READ"]},
+                    {"exact": "b", "actions": ["INSERT"]},
+                ],
+                "namespaces": [{"exact": "n", "actions": ["DELETE"]}],
+            }
+        },
+        {
+            "input": {
+                "authz": authz,
+                "claimant_id": "",
+                "queues": [{"prefix": "a/", "actions": ["READ"]}],
+                "namespaces": [],
+            }
+        },
+    ]
+
+
+def test_what_an_agent_denies_is_told(asking: Running, agent: Agent) -> None:
+    result = {
+        "allow": False,
+        "failed": [{"exact": "b", "actions": ["INSERT"]}],
+        "failed_namespaces": [],
+        "errors": ["User: ann"],
+    }
+    agent.body = json.dumps({"result": result}).encode()
+    refusal = asking.refusal(403, "/modify", MOVE, headers=bearer("secret"))
+    assert [detail["msg"] for detail in refusal["details"]] == ["INSERT of queue 'b'"]
+    assert "User: ann" in refusal["message"]
+    assert "secret" not in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, b""),
+        (200, b""),
+        (200, b"{}"),
+        (200, b'{"result": {}}'),
+        (200, b'{"result": {"allow": "yes"}}'),
+        (200, b"[]"),
+    ],
+)
+def test_what_an_agent_does_not_clearly_allow_is_denied(
+    asking: Running, agent: Agent, status: int, body: bytes
+) -> None:
+    agent.status, agent.body = status, body
+    asking.refusal(403, "/queues", headers=bearer("secret"))
+
+
+def test_callers_without_a_token_are_not_known_to_an_agent(asking: Running, agent: Agent) -> None:
+    asking.refusal(401, "/queues")
+    assert agent.asked == []
+
+
+def test_an_agent_that_does_not_answer_denies(serve: Serve) -> None:
+    service = serve(authoriser=OpenPolicyAgent("http://127.0.0.1:9", timeout_seconds=0.5))
+    refusal = service.refusal(403, "/queues", headers=bearer("secret"))
+    assert "no answer" in refusal["message"]
