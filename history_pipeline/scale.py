@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
-from queue_core.errors import ConfigurationError
+from queue_core.runtime.arguments import not_allowed
 from queue_core.runtime.deprecation import deprecated
 
 
@@ -27,12 +27,8 @@ class Scale:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 1:
-                raise ConfigurationError(
-                    f"{name}={value!r} is not allowed: it must be 1 or more. Nothing was read or written.",
-                    key=name,
-                    value=value,
-                )
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise not_allowed(name, value, "an integer of 1 or more")
 
 
 DEFAULT_SCALE = Scale()

@@ -103,5 +103,8 @@ class FaceListeners(FacePart):
 
         Returns:
             False if it had no feed.
+
+        Raises:
+            ConfigurationError: An argument is not allowed.
         """
         return self._engine.lifecycle.finisher.feeds.forget(listener_id)

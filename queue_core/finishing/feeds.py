@@ -113,7 +113,8 @@ class Feeds:
         return feed
 
     def forget(self, listener_id: str) -> bool:
-        """End a listener's feed; False if there is none."""
+        """End a listener's feed; False if there is none. Raises ConfigurationError."""
+        of_kind(listener_id, str, key="listener_id")
         return self._feeds.pop(listener_id, None) is not None
 
     def tell(self, batch: Sequence[Outcome], lost: set[int]) -> None:

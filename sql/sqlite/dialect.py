@@ -212,7 +212,8 @@ class SQLite(Dialect):
         """See `_lock_at_first_write`: until the first write there is no transaction."""
 
     def unmark(self, connection: Connection) -> None:
-        if connection.info[MARKED]:
+        """See `Dialect.unmark`. A connection that was not lent is never marked."""
+        if connection.info.get(MARKED):
             # Where the transaction is over, this begins another, which lacks the mark: an error.
             super().unmark(connection)
 

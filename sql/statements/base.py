@@ -24,6 +24,7 @@ from sql.drivers.hot_path import Prepared, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables, in_schema, queue_replays
 
 S = TypeVar("S", Update, Delete)
+Id = TypeVar("Id", int, str)
 
 AVAILABLE = "AVAILABLE"
 WAITING = "WAITING"
@@ -42,8 +43,8 @@ A protocol's limit, or a planner's memory, is at 32,000 or more.
 """
 
 
-def batches(ids: Iterable[int]) -> list[list[int]]:
-    """The ids, each once and ascending, as many together as a statement names."""
+def batches(ids: Iterable[Id]) -> list[list[Id]]:
+    """The ids, or names, each once and ascending, as many together as a statement names."""
     ordered = sorted(set(ids))
     return [ordered[start : start + IDS] for start in range(0, len(ordered), IDS)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -25,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import AVAILABLE, IN_PROCESSING, lane_by_suspicion, raised
+from sql.statements.base import AVAILABLE, IN_PROCESSING, batches, lane_by_suspicion, raised
 from sql.statements.insertion import InsertNew
 from sql.statements.waiting import Waiting
 from sql.tables import in_schema, queue_limit_keys, queue_limits, queue_places
@@ -69,9 +70,11 @@ class LimitKeys(Waiting):
 
     def lock_keys(self, connection: Connection, *, lanes: Collection[str]) -> dict[str, Row[Any]]:
         """Lock the rows of keys, and return them by lane. Keys without a row are left out."""
-        keys = self._keys
-        rows = select(keys).where(*self._mine(keys, lanes)).order_by(keys.c.lane).with_for_update()
-        return {row.lane: row for row in connection.execute(rows)}
+        keys, found = self._keys, dict[str, Row[Any]]()
+        for batch in batches(lanes):
+            rows = select(keys).where(*self._mine(keys, batch)).order_by(keys.c.lane)
+            found |= {row.lane: row for row in connection.execute(rows.with_for_update())}
+        return found
 
     def add_keys(self, connection: Connection, keys: Mapping[str, tuple[str, str]]) -> None:
         """Make rows of keys, unless others do; `keys` has queue name and key by lane."""
@@ -196,8 +199,9 @@ class LimitKeys(Waiting):
     ) -> None:
         """Delete the places of entries."""
         places = self._key_places
-        mine = (*self._mine(places, lanes), places.c.record_id.in_(sorted(ids)))
-        connection.execute(delete(places).where(*mine))
+        for some_lanes, some_ids in product(batches(lanes), batches(ids)):
+            mine = (*self._mine(places, some_lanes), places.c.record_id.in_(some_ids))
+            connection.execute(delete(places).where(*mine))
 
     # -- who waits for one ------------------------------------------------------------------------
 
@@ -211,9 +215,11 @@ class LimitKeys(Waiting):
 
     def first_of_keys(self, connection: Connection, *, lanes: Collection[str]) -> dict[str, int]:
         """The first entry that waits in each lane, where one does."""
-        keys = self._keys
-        rows = select(keys.c.lane, self._first()).where(*self._mine(keys, lanes))
-        return {lane: first for lane, first in connection.execute(rows) if first is not None}
+        keys, found = self._keys, dict[str, int]()
+        for batch in batches(lanes):
+            rows = select(keys.c.lane, self._first()).where(*self._mine(keys, batch))
+            found |= {lane: first for lane, first in connection.execute(rows) if first is not None}
+        return found
 
     def wake(self, connection: Connection, *, ids: Collection[int], suspect_lane: str) -> int:
         """Let entries that wait for places of their keys be claimed; returns how many.
@@ -226,11 +232,11 @@ class LimitKeys(Waiting):
             for row in self.lock_free(connection, ids=sorted(ids))
             if row.processing_state == AVAILABLE
         ]
-        if not free:
-            return 0
-        awake = self._by_id(main, update(main)).where(main.c.record_id.in_(free))
-        values = {"lane": lane_by_suspicion(main, "", suspect_lane)}
-        return connection.execute(awake.values(**values)).rowcount
+        values, awake = {"lane": lane_by_suspicion(main, "", suspect_lane)}, 0
+        for batch in batches(free):
+            let_go = self._by_id(main, update(main)).where(main.c.record_id.in_(batch))
+            awake += connection.execute(let_go.values(**values)).rowcount
+        return awake
 
     @memoized_property
     def _let_wait(self) -> Any:

@@ -35,8 +35,6 @@ RAISES_NOTHING = {
     "InMemoryBus.truncate_history",
     "InMemoryBus.unsubscribe",
     "PersistentBus.unsubscribe",
-    "NotificationService.stop_listening",
-    "PersistentBus.stop_listening",
     "NotificationQueue.start",
     "NotificationQueue.stop",
     "NotificationService.queues",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -220,9 +221,11 @@ def test_a_day_larger_than_a_file_should_be_has_several(
 
 
 @pytest.mark.parametrize("name", HELP)
-def test_no_size_is_below_one(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name}=0 is not allowed"):
-        Scale(**{name: 0})
+def test_a_size_is_an_integer_from_one_on(name: str) -> None:
+    for value in (0, -(10**5000), 0.5, 1e9, True, None, "5", Decimal("NaN")):
+        wrong: Any = value
+        with pytest.raises(ConfigurationError, match=f"{name}=.* is not allowed"):
+            Scale(**{name: wrong})
 
 
 def test_former_keywords_of_sizes_still_work_and_warn() -> None:

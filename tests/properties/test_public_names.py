@@ -144,6 +144,8 @@ class World:
         self.inspector = stickybus.inspect(self.url)
         self.work = WorkQueue(self.url, claimant="me")
         self.made: list[Any] = [self.bus, self.service, self.inspector, self.work]
+        for one in (self.bus, self.service):
+            one.listen("somebody else")  # an empty dict takes any key for a missing one
         self._names = iter(range(10**9))
 
     def object_of(self, kind: type) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any, TypeVar
 
+from sqlalchemy import Connection, Row
+
 from queue_core.storage.transactions import Transactions
+from sql.statements.base import IDS
 from sql.statements.work.counts import Names
 from sql.statements.work.tasks import FailedTasks
 from work_queue.counts import NamespaceStats, WorkStats
@@ -19,6 +23,8 @@ from work_queue.task import Task
 
 T = TypeVar("T")
 
+RANGES = 200
+"""The most prefixes that one statement names: SQLite takes no condition of a thousand parts."""
 _SURROGATES = range(0xD800, 0xE000)
 
 
@@ -97,40 +103,52 @@ class Reads:
 
     def queues(self, query: NameQuery) -> dict[str, int]:
         """See `Backend.queues`."""
-        self._transactions.reaching(self._folding.before_read)
         counts = self._statements.counts
-        rows = self._transactions.read(
-            None,
+        rows = self._of_names(
             "queues",
-            lambda connection: counts.totals(connection, counts.queues, _names(query)),
+            query,
+            lambda connection, names: counts.totals(connection, counts.queues, names),
         )
         return {row.name: int(row.total) for row in rows}
 
     def queue_stats(self, query: NameQuery) -> list[WorkStats]:
         """See `Backend.queue_stats`."""
-        self._transactions.reaching(self._folding.before_read)
         now = self._transactions.now()
-        rows = self._transactions.read(
-            None,
+        rows = self._of_names(
             "queues",
-            lambda connection: self._statements.counts.queue_stats(
-                connection, _names(query), now=now, minute=minute_of(now)
+            query,
+            lambda connection, names: self._statements.counts.queue_stats(
+                connection, names, now=now, minute=minute_of(now)
             ),
         )
         return [_stats(row) for row in rows]
 
     def namespace_stats(self, query: NameQuery) -> list[NamespaceStats]:
         """See `Backend.namespace_stats`."""
-        self._transactions.reaching(self._folding.before_read)
         now = self._transactions.now()
-        rows = self._transactions.read(
-            None,
+        rows = self._of_names(
             "namespaces",
-            lambda connection: self._statements.counts.namespace_stats(
-                connection, _names(query), now=now
+            query,
+            lambda connection, names: self._statements.counts.namespace_stats(
+                connection, names, now=now
             ),
         )
         return [NamespaceStats(row.name, int(row.total), int(row.held)) for row in rows]
+
+    def _of_names(
+        self,
+        place: str,
+        query: NameQuery,
+        read: Callable[[Connection, Names], Sequence[Row[Any]]],
+    ) -> list[Row[Any]]:
+        """The rows of all names that are asked for, each once, by name."""
+        self._transactions.reaching(self._folding.before_read)
+
+        def work(connection: Connection) -> dict[str, Row[Any]]:
+            return {row.name: row for names in _parts(query) for row in read(connection, names)}
+
+        found = self._transactions.read(None, place, work)
+        return [found[name] for name in sorted(found)][: query.limit]
 
 
 def _stats(row: Any) -> WorkStats:
@@ -144,9 +162,16 @@ def _in_order(ids: Sequence[str], found: Mapping[str, T]) -> list[T]:
     return [found[one] for one in ids if one in found]
 
 
-def _names(query: NameQuery) -> Names:
+def _parts(query: NameQuery) -> Iterator[Names]:
+    """What is asked for, in parts that a statement can name. Mostly there is one."""
     ranges = [(prefix, _after(prefix)) for prefix in query.prefixes]
-    return Names(ranges, query.names, query.limit)
+    of_ranges, of_names = ceil(len(ranges) / RANGES), ceil(len(query.names) / IDS)
+    for part in range(max(1, of_ranges, of_names)):
+        yield Names(
+            ranges[part * RANGES : (part + 1) * RANGES],
+            query.names[part * IDS : (part + 1) * IDS],
+            query.limit,
+        )
 
 
 def _after(prefix: str) -> str | None:

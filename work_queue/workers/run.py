@@ -23,6 +23,7 @@ from work_queue.workers.lease import Lease, LeaseClosedError
 from work_queue.workers.options import Options, actions_of
 from work_queue.workers.requests import FailWorker, StopWorker
 from work_queue.workers.threads import in_thread
+from work_queue.workers.transaction import check, mark
 
 CONTENTION_SECONDS = 1.0
 """About how long a task is put off whose doc sets somebody else holds."""
@@ -151,7 +152,10 @@ class Run:
             self._lease.finish(_no_iteration_end(handler, job), None)
             return
         with engine.begin() as job.connection:
-            self._lease.finish(_no_iteration_end(handler, job), job.connection)
+            mark(job.connection)
+            actions = _no_iteration_end(handler, job)
+            check(job.connection)
+            self._lease.finish(actions, job.connection)
 
     async def _call_async(self, job: Job) -> None:
         handler: Any = self._options.handler
@@ -160,7 +164,10 @@ class Run:
             await self._finish_async(actions_of(await handler(job)), None)
             return
         async with engine.begin() as job.connection:
-            await self._finish_async(actions_of(await handler(job)), job.connection)
+            await job.connection.run_sync(mark)
+            actions = actions_of(await handler(job))
+            await job.connection.run_sync(check)
+            await self._finish_async(actions, job.connection)
 
     async def _finish_async(self, actions: tuple[Action, ...], connection: Any) -> None:
         await awaited(lambda inner: self._lease.finish(actions, inner), connection)

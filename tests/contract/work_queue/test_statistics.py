@@ -28,6 +28,20 @@ def test_scenario_37_queues_are_counted_by_name_and_prefix(work: WorkQueue) -> N
     assert len(work.queues()) == 6
 
 
+@pytest.mark.database_only
+def test_more_names_and_prefixes_are_asked_for_than_a_statement_can_name(work: WorkQueue) -> None:
+    fill(work, a=1, b=2, c=1, x9=1)
+    work.modify(InsertDoc(namespace="x9", key="k"))
+    none, prefixes = [f"none {number}" for number in range(70_000)], ["b", "c"]
+    prefixes[1:1] = [f"x{number}" for number in range(2_000)]
+
+    assert work.queues(*none, "a", prefixes=prefixes) == {"a": 1, "b": 2, "c": 1, "x9": 1}
+    assert work.queues(*none, "a", "c", prefixes=["x9"], limit=2) == {"a": 1, "c": 1}
+    found = work.queue_stats("c", prefixes=prefixes, limit=2)
+    assert [(stats.queue, stats.tasks) for stats in found] == [("b", 2), ("c", 1)]
+    assert [stats.namespace for stats in work.namespace_stats(prefixes=prefixes)] == ["x9"]
+
+
 def test_scenario_38_statistics_tell_claimed_from_available(work: WorkQueue) -> None:
     fill(work, free=2, partly=3)
     claimed(work, "partly")

@@ -90,6 +90,31 @@ def test_a_raw_connection_takes_a_modification(work: WorkQueue, engine: Engine) 
     assert work.queues() == {"b": 1}
 
 
+@needs.two_phase
+@pytest.mark.database_only
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_two_phase_transaction_takes_a_modification(
+    work: WorkQueue, engine: Engine, end: str
+) -> None:
+    task = work.insert("a")
+    with engine.connect() as connection:
+        transaction = connection.begin_twophase()
+        work.modify(task.delete(), Insert(queue="b"), connection=connection)
+        transaction.prepare()
+        getattr(transaction, end)()
+    assert work.queues() == ({"b": 1} if end == "commit" else {"a": 1})
+
+
+@needs.schemas
+@pytest.mark.database_only
+def test_another_search_path_leads_to_no_other_tasks(work: WorkQueue, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("SET LOCAL search_path = pg_catalog"))
+        task = work.insert("a", connection=connection)
+        assert work.tasks("a", connection=connection) == [task]
+    assert work.queues() == {"a": 1}
+
+
 @pytest.mark.database_only
 def test_scenario_06_an_id_that_another_transaction_takes_meanwhile_is_at_fault(
     work: WorkQueue, engine: Engine, capabilities: Capabilities

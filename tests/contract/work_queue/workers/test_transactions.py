@@ -6,11 +6,13 @@ import asyncio
 import threading
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection, select, text
+from sqlalchemy.exc import DBAPIError
 
 from queue_core.model.retry_policies import ImmediateRetries
+from tests import requirements as needs
 from tests.contract.conftest import Orders
-from tests.contract.harness import eventually
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.transactions.test_async_twins import _connected
 from tests.contract.work_queue.workers.handlers import SHORT
 from work_queue.modification import Action, Depend, Insert
@@ -96,3 +98,94 @@ def test_a_coroutines_sql_commits_with_its_modification(
     asyncio.run(run())
     assert orders.numbers() == ([] if fails else [7])
     assert work.queues() == ({"a/err": 1} if fails else {"b": 1})
+
+
+ENDED = "ended its transaction"
+
+
+@needs.many_writers
+@pytest.mark.database_only
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_handler_that_ends_its_transaction_by_a_statement_has_failed(
+    work: WorkQueue, orders: Orders, end: str
+) -> None:
+    def handle(job: Job) -> Insert:
+        job.connection.execute(orders.add(7))
+        job.connection.execute(text(end))
+        job.connection.execute(orders.add(8))
+        return Insert(queue="b")
+
+    work.insert("a")
+    worker = Worker(work, handle, "a", engine=orders.engine, retry=ImmediateRetries(0))
+    worker.run(until_empty=True)
+    assert work.queues() == {"a/err": 1}
+    assert ENDED in work.tasks("a/err")[0].err
+    assert orders.numbers() == ([7] if end == "COMMIT" else [])
+
+
+@needs.many_writers
+@pytest.mark.database_only
+def test_a_coroutine_that_ends_its_transaction_by_a_statement_has_failed(
+    work: WorkQueue, orders: Orders, database_url: URL
+) -> None:
+    async def handle(job: Job) -> Insert:
+        await job.connection.execute(orders.add(7))
+        await job.connection.execute(text("ROLLBACK"))
+        return Insert(queue="b")
+
+    async def run() -> None:
+        async with _connected(database_url) as engine:
+            worker = Worker(work, handle, "a", engine=engine, retry=ImmediateRetries(0))
+            await worker.run_async(until_empty=True)
+
+    work.insert("a")
+    asyncio.run(run())
+    assert ENDED in work.tasks("a/err")[0].err
+    assert orders.numbers() == []
+
+
+@needs.undone_by_deadlock
+@pytest.mark.database_only
+def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
+    work: WorkQueue, orders: Orders
+) -> None:
+    """MariaDB and MySQL roll back its writes, and the next statement begins a transaction."""
+    met = list[DBAPIError]()
+    with orders.engine.begin() as connection:
+        connection.execute(orders.add(1))
+        connection.execute(orders.add(2))
+    rows, half, waits = orders.table, threading.Event(), threading.Event()
+
+    def lock(connection: Connection, number: int) -> None:
+        connection.execute(select(rows).where(rows.c.number == number).with_for_update()).all()
+
+    def handle(job: Job) -> None:
+        job.connection.execute(orders.add(7))
+        lock(job.connection, 1)
+        half.set()
+        waits.wait(BOUND_SECONDS)
+        try:
+            while not met:
+                lock(job.connection, 2)
+        except DBAPIError as error:
+            met.append(error)
+
+    def opponent() -> None:
+        half.wait(BOUND_SECONDS)
+        with orders.engine.begin() as other:
+            # It has written more, so that the handler is the victim.
+            for number in range(10, 60):
+                other.execute(orders.add(number))
+            lock(other, 2)
+            waits.set()
+            lock(other, 1)
+
+    thread = threading.Thread(target=opponent)
+    thread.start()
+    work.insert("a")
+    worker = Worker(work, handle, "a", engine=orders.engine, retry=ImmediateRetries(0))
+    worker.run(until_empty=True)
+    thread.join(BOUND_SECONDS)
+    assert met
+    assert 7 not in orders.numbers()
+    assert ENDED in work.tasks("a/err")[0].err
