@@ -73,7 +73,7 @@ def verify_archive(
     manifests, lost = manifests_of(ArchiveLog(storage, table), database)
     files = live_files(manifests)
     with ThreadPoolExecutor(_THREADS) as threads:
-        sound = list(threads.map(lambda file: _sound(storage, file), files))
+        sound = list(threads.map(lambda file: is_sound(storage, file), files))
     return Verified(
         table=table,
         target=storage.root,
@@ -135,7 +135,8 @@ def manifests_of(
     return found.manifests, [manifest_path(number) for number in sorted(found.lost)]
 
 
-def _sound(storage: ArrowStorage, file: DataFile) -> bool:
+def is_sound(storage: ArrowStorage, file: DataFile) -> bool:
+    """Whether a file is there, with the size and the SHA-256 that its manifest names."""
     try:
         size, digest = storage.digest(file.path)
     except (ArchiveDamagedError, OSError):

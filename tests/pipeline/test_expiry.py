@@ -69,14 +69,14 @@ def test_days_that_were_over_before_a_date_go_and_their_files_a_day_later(
     assert verify_archive(target, database=history_url).entries == SAMPLE - FIRST_DAY
 
     for day in ("2026-03-01", "2026-03-02"):
-        archive.storage.put(f"rollups/{day}.parquet", b"")
+        archive.storage.put(f"rollups/{day}.rollup", b"")
     now, runs = datetime.now(UTC), [row.run for row in log(history_url)]
     path = Path(target) / "bus_events" / old.path
     for hours, there in ((23, True), (25, False)):
         later = now + timedelta(hours=hours)
         remove_leftovers(archive, archive.manifests(), now=later, logged_runs=runs)
         assert path.exists() == there
-    assert archive.storage.names("rollups") == ["2026-03-02.parquet"]
+    assert archive.storage.names("rollups") == ["2026-03-02.rollup"]
     assert expire_archive(spark, target, database=history_url, before=MIDDAY).run is None
     assert verify_archive(target, database=history_url).damaged == []
 

@@ -50,7 +50,7 @@ def test_what_arrow_writes_is_private(database_url: URL, tmp_path: Path) -> None
         day, [file for file in files if file.event_date == day]
     )
 
-    assert storage.names("rollups") == [f"{day}.parquet"]
+    assert storage.names("rollups") == [f"{day}.rollup"]
     check_private(target)
 
 
