@@ -73,7 +73,7 @@ def verify_archive(
     manifests, lost = manifests_of(ArchiveLog(storage, table), database)
     files = live_files(manifests)
     with ThreadPoolExecutor(_THREADS) as threads:
-        sound = list(threads.map(lambda file: is_sound(storage, file), files))
+        sound = list(threads.map(lambda file: _sound(storage, file), files))
     return Verified(
         table=table,
         target=storage.root,
@@ -135,8 +135,18 @@ def manifests_of(
     return found.manifests, [manifest_path(number) for number in sorted(found.lost)]
 
 
-def is_sound(storage: ArrowStorage, file: DataFile) -> bool:
-    """Whether a file is there, with the size and the SHA-256 that its manifest names."""
+def check_sound(storage: ArrowStorage, file: DataFile) -> None:
+    """Raises ArchiveDamagedError unless a file is the one that its manifest names."""
+    if not _sound(storage, file):
+        where = f"{storage.root}/{file.path}"
+        raise ArchiveDamagedError(
+            f"{where} is missing, or is not the file that its manifest names. Nothing was written. If a compaction or "
+            "an erasure has replaced it meanwhile, start again; else bring it back from a copy.",
+            path=where,
+        )
+
+
+def _sound(storage: ArrowStorage, file: DataFile) -> bool:
     try:
         size, digest = storage.digest(file.path)
     except (ArchiveDamagedError, OSError):

@@ -1,18 +1,17 @@
 """Roll-ups of the days of an archive, kept beside its files, so that a day is read once.
 
-    DIR/bus_events/rollups/2026-01-31.rollup
+    DIR/bus_events/rollups/2026-01-31-0123456789abcdef.rollup
 
 Each begins with a SHA-256 of its own bytes and of what the manifests say of the files that it was
-made of. One that has changed, or does not fit the files of its day, is made anew. So they may be
-deleted at any time, and no copy of an archive needs them. `remove_leftovers` removes those of days
-that the archive holds no more.
+made of. One that has changed is made anew, and so is one of other files, as its name tells. So they
+may be deleted at any time, and no copy of an archive needs them. `remove_leftovers` removes those
+of files that the archive holds no more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -22,8 +21,8 @@ from pyarrow import compute
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import read_rows
-from history_pipeline.archives.verification import is_sound
-from history_pipeline.errors import ArchiveDamagedError
+from history_pipeline.archives.rollup_names import made_of, rollup_name
+from history_pipeline.archives.verification import check_sound
 from history_pipeline.period import EVER, Period
 from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.rolling import Rolling
@@ -52,13 +51,13 @@ class KeptRollups:
         Raises ArchiveDamagedError if a file is not the one that its manifest names. A roll-up that
         can't be kept is logged.
         """
-        path = f"rollups/{day}.rollup"
+        path = f"rollups/{rollup_name(day, files)}"
         kept = self._read(path, files)
         if kept is not None:
             return kept
         for file in files:
             # Or its wrong figures would stay when the file has been brought back.
-            self._check(file)
+            check_sound(self._storage, file)
         found = rolled_files(self._storage, self._table, self._rolling, files)
         content = _encoded(found)
         try:
@@ -67,15 +66,6 @@ class KeptRollups:
             # Such as an archive that this user may only read.
             _log.warning("rollup_not_kept", path=f"{self._storage.root}/{path}", error=str(error))
         return found
-
-    def _check(self, file: DataFile) -> None:
-        if not is_sound(self._storage, file):
-            where = f"{self._storage.root}/{file.path}"
-            raise ArchiveDamagedError(
-                f"{where} is missing, or is not the file that its manifest names. Nothing was written. If a compaction or "
-                "an erasure has replaced it meanwhile, start again; else bring it back from a copy.",
-                path=where,
-            )
 
     def _read(self, path: str, files: Sequence[DataFile]) -> Rollup | None:
         try:
@@ -112,8 +102,7 @@ def rolled_files(
 
 def _seal(content: bytes, files: Sequence[DataFile]) -> bytes:
     """The SHA-256 of a roll-up with these bytes, which was made of some files."""
-    facts = sorted((file.path, file.sha256 or repr(file.fingerprint)) for file in files)
-    return hashlib.sha256(json.dumps([VERSION, facts]).encode() + content).digest()
+    return hashlib.sha256(f"{VERSION} {made_of(files)} ".encode() + content).digest()
 
 
 def _encoded(rollup: Rollup) -> bytes:

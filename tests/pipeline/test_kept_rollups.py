@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import URL
 
+from history_pipeline import erase_archived, rolled_audit
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, live_files
@@ -18,8 +20,10 @@ from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.random_history import random_history
+from tests.pipeline.sample import START, ended
 
 MAIN = "bus_events"
+LATER = START + timedelta(days=1)
 FLIPS = 100
 
 
@@ -86,6 +90,26 @@ def test_no_roll_up_is_made_of_a_file_that_was_changed(
     path.write_bytes(right)
     rolled(storage, of_day)
     assert len(storage.names("rollups")) == 1
+
+
+def test_an_erasure_removes_the_roll_up_that_has_an_errors_text(
+    database_url: URL, tmp_path: Path
+) -> None:
+    """What stands before the first colon of an error counts as its type, whatever it is."""
+    target = str(tmp_path / "archive")
+    of_customer = ended(1, "FAILED", last_error="ada is unknown")
+    write_archive(database_url, target, [[of_customer, ended(2, finished_date=LATER)]])
+    storage = ArrowStorage(f"{target}/{MAIN}")
+    [text] = rolled_audit(archive=target).rows("failures")
+    assert text["error_type"] == "ada is unknown"
+    old, other = storage.names("rollups")
+
+    erase_archived(target, database=database_url, record_ids=[1])
+
+    assert storage.names("rollups") == [other]
+    [text] = rolled_audit(archive=target).rows("failures")
+    assert text["error_type"] is None
+    assert old not in storage.names("rollups")
 
 
 def test_a_roll_up_is_read_without_the_files_that_it_was_made_of(

@@ -148,7 +148,7 @@ def test_a_roll_up_that_does_not_fit_the_files_is_made_anew(
     assert {path for path in kept if anew[path] != before_that[path]} == {first, second, third}
     compact_archive(spark, target, database=database_url)
     assert list(unlike(rolled_audit(archive=target), before)) == []
-    assert any(written(path) != anew[path] for path in kept)
+    assert len(list((archived / "rollups").iterdir())) > len(kept)
 
 
 def written(kept: Path) -> int:
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_told_and_makes_no_roll_up(target: str, archived: Path
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ArchiveDamagedError, match=path.name):
         rolled_audit(archive=target)
-    assert not (archived / "rollups" / f"{path.parent.name[-10:]}.parquet").exists()
+    assert not list((archived / "rollups").glob(f"{path.parent.name[-10:]}*"))
 
 
 @needs.any_database
