@@ -135,6 +135,17 @@ def manifests_of(
     return found.manifests, [manifest_path(number) for number in sorted(found.lost)]
 
 
+def check_sound(storage: ArrowStorage, file: DataFile) -> None:
+    """Raises ArchiveDamagedError unless a file is the one that its manifest names."""
+    if not _sound(storage, file):
+        where = f"{storage.root}/{file.path}"
+        raise ArchiveDamagedError(
+            f"{where} is missing, or is not the file that its manifest names. Nothing was written. If a compaction or "
+            "an erasure has replaced it meanwhile, start again; else bring it back from a copy.",
+            path=where,
+        )
+
+
 def _sound(storage: ArrowStorage, file: DataFile) -> bool:
     try:
         size, digest = storage.digest(file.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
@@ -11,6 +12,9 @@ import msgspec
 
 from history_pipeline.scale import DEFAULT_SCALE, HELP, Scale
 
+URL_VARIABLE = "STICKYBUS_URL"
+"""The environment may name the database, as it does for commands."""
+
 
 class JobParser(ArgumentParser):
     """A parser whose `--help` shows a module's docstring as it is, with its example."""
@@ -19,9 +23,13 @@ class JobParser(ArgumentParser):
         super().__init__(description=description, formatter_class=RawDescriptionHelpFormatter)
 
     def add_url(self, *, required: bool = True) -> None:
-        """Add the database."""
+        """Add the database. No list of processes shows the one that stands in the environment."""
+        default = os.environ.get(URL_VARIABLE)
         self.add_argument(
-            "--url", required=required, help="SQLAlchemy URL, as the executors reach the database"
+            "--url",
+            required=required and not default,
+            default=default,
+            help=f"SQLAlchemy URL, as the executors reach the database; default: {URL_VARIABLE} of the environment",
         )
 
     def add_target(self, flag: str) -> None:

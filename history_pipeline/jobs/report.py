@@ -36,12 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--figures", type=Path, help="directory of the driver's for JSON and Parquet"
     )
     given = parser.parse_args(arguments)
-    if given.url is None and given.archive is None:
+    if not given.url and given.archive is None:
         parser.error("give --url, --from-archive or both")
     with job_session("stickybus report") as spark:
         found = audit(
             spark,
-            url=given.url,
+            url=given.url or None,
             archive=given.archive,
             tables=given.table,
             period=Period(given.since, given.until),

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_table()
     given = parser.parse_args(arguments)
     with job_session("stickybus verify") as spark:
-        found = verify_content(spark, given.target, table=given.table, database=given.url)
+        found = verify_content(spark, given.target, table=given.table, database=given.url or None)
     tell(found)
     if found.damaged or found.lost:
         raise SystemExit(1)

@@ -1,17 +1,17 @@
 """Roll-ups of the days of an archive, kept beside its files, so that a day is read once.
 
-    DIR/bus_events/rollups/2026-01-31.parquet
+    DIR/bus_events/rollups/2026-01-31-0123456789abcdef.rollup
 
-Each has a hash of the files that it was made of. One that does not fit the files of its day, or
-can't be read, is made anew. So they may be deleted at any time, and no copy of an archive needs
-them. `remove_leftovers` removes those of days that the archive holds no more.
+Each begins with a SHA-256 of its own bytes and of what the manifests say of the files that it was
+made of. One that has changed is made anew, and so is one of other files, as its name tells. So they
+may be deleted at any time, and no copy of an archive needs them. `remove_leftovers` removes those
+of files that the archive holds no more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from pyarrow import compute
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile
 from history_pipeline.archives.parquet_files import read_rows
+from history_pipeline.archives.rollup_names import made_of, rollup_name
+from history_pipeline.archives.verification import check_sound
 from history_pipeline.period import EVER, Period
 from history_pipeline.rollups.rolling import Rolling
 from history_pipeline.rollups.tallies import Rollup
@@ -30,7 +32,7 @@ from queue_core.runtime.log import get_logger
 VERSION = 1
 """It is raised when the roll-up of the same rows changes."""
 _PART = "part"
-_MADE_OF = b"stickybus.made_of"
+_SEAL_BYTES = hashlib.sha256().digest_size
 
 _log = get_logger(__name__)
 
@@ -46,37 +48,38 @@ class KeptRollups:
     def of_day(self, day: str, files: Sequence[DataFile]) -> Rollup:
         """The roll-up of a day (`2026-01-31`), whose files are given: the kept one, or a new one.
 
-        Raises ArchiveDamagedError if a file can't be read. A roll-up that can't be kept is logged.
+        Raises ArchiveDamagedError if a file is not the one that its manifest names. A roll-up that
+        can't be kept is logged.
         """
-        path, made_of = f"rollups/{day}.parquet", _made_of(files)
-        kept = self._read(path, made_of)
+        path = f"rollups/{rollup_name(day, files)}"
+        kept = self._read(path, files)
         if kept is not None:
             return kept
+        for file in files:
+            # Or its wrong figures would stay when the file has been brought back.
+            check_sound(self._storage, file)
         found = rolled_files(self._storage, self._table, self._rolling, files)
+        content = _encoded(found)
         try:
-            self._storage.put(path, _encoded(found, made_of))
+            self._storage.put(path, _seal(content, files) + content)
         except OSError as error:
             # Such as an archive that this user may only read.
             _log.warning("rollup_not_kept", path=f"{self._storage.root}/{path}", error=str(error))
         return found
 
-    def _read(self, path: str, made_of: bytes) -> Rollup | None:
+    def _read(self, path: str, files: Sequence[DataFile]) -> Rollup | None:
         try:
-            content = self._storage.read(path)
+            stored = self._storage.read(path)
         except OSError:
             return None
-        try:
-            table = pq.read_table(io.BytesIO(content))
-            if (table.schema.metadata or {}).get(_MADE_OF) != made_of:
-                return None
-            return {
-                name: table.filter(compute.equal(table[_PART], name))
-                .select(schema.names)
-                .cast(schema)
-                for name, schema in self._rolling.schemas.items()
-            }
-        except (pa.ArrowException, OSError, KeyError):
+        seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
+        if seal != _seal(content, files):
             return None
+        table = pq.read_table(io.BytesIO(content))
+        return {
+            name: table.filter(compute.equal(table[_PART], name)).select(schema.names).cast(schema)
+            for name, schema in self._rolling.schemas.items()
+        }
 
 
 def rolled_files(
@@ -97,12 +100,12 @@ def rolled_files(
     return rolling.merged(found)
 
 
-def _made_of(files: Sequence[DataFile]) -> bytes:
-    facts = sorted((file.path, file.sha256 or repr(file.fingerprint)) for file in files)
-    return hashlib.sha256(json.dumps([VERSION, facts]).encode()).hexdigest().encode()
+def _seal(content: bytes, files: Sequence[DataFile]) -> bytes:
+    """The SHA-256 of a roll-up with these bytes, which was made of some files."""
+    return hashlib.sha256(f"{VERSION} {made_of(files)} ".encode() + content).digest()
 
 
-def _encoded(rollup: Rollup, made_of: bytes) -> bytes:
+def _encoded(rollup: Rollup) -> bytes:
     """One Parquet file: the rows of all tables, with the name of their table."""
     parts = [
         table.append_column(_PART, pa.repeat(pa.scalar(name), len(table)))
@@ -110,6 +113,5 @@ def _encoded(rollup: Rollup, made_of: bytes) -> bytes:
     ]
     written = io.BytesIO()
     together = pa.concat_tables(parts, promote_options="default")
-    marked = together.replace_schema_metadata({_MADE_OF: made_of})
-    pq.write_table(marked, written, compression="zstd")
+    pq.write_table(together, written, compression="zstd")
     return written.getvalue()

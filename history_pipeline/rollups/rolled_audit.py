@@ -100,7 +100,7 @@ def rolled_audit(
         ]
         rollups = {
             span: ROLLED_ENTRIES.merged(
-                (part for one in read for part in one.figures[span]), ROLLED_ENTRIES.figures
+                (part for one in read for part in one.figures.parts(span)), ROLLED_ENTRIES.figures
             )
             for span in spans
         }

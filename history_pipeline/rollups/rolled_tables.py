@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
@@ -18,22 +18,18 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, Kind, Manifest, live_files
 from history_pipeline.archives.parquet_files import read_rows
-from history_pipeline.period import DAY, Period
+from history_pipeline.period import DAY
 from history_pipeline.progress import Progress
+from history_pipeline.rollups.gathered import Gathered, Spans
 from history_pipeline.rollups.id_ranges import IdRanges
 from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
 from history_pipeline.rollups.rolling import Rolling
 from history_pipeline.rollups.tallies import ID_TABLES, Rollup, ranges_by_table
-from history_pipeline.rows.arrow_entries import within, without_messages
+from history_pipeline.rows.arrow_entries import without_messages
 from history_pipeline.source.pages import pages
 from sql.database import Database
 from sql.tables import entry_tables
 
-Spans = Mapping[str, Period]
-"""The times whose figures are wanted, by name."""
-
-_MERGED = 16
-"""The number of roll-ups of a span that are merged into one."""
 _ROLLED_ROWS = 250_000
 """Rows of live history in memory at once."""
 _LIVE = pa.schema([("record_id", pa.int64()), ("chain_id", pa.int64())])
@@ -46,8 +42,7 @@ class RolledTable:
 
     name: str
     rolling: Rolling
-    figures: dict[str, list[Rollup]]
-    """Roll-ups of each span, which together are its figures."""
+    figures: Gathered
     ids: list[Rollup] = field(default_factory=list)
     """Roll-ups with the ids and chains of all that has ended."""
     live: pa.Table = field(default_factory=_LIVE.empty_table)
@@ -59,20 +54,10 @@ class RolledTable:
     history_count: int | None = None
     archived_count: int | None = None
 
-    def add(self, rows: pa.Table, spans: Spans) -> None:
+    def add(self, rows: pa.Table) -> None:
         """Add prepared rows."""
         self.ids.append(self.rolling.ids_of(rows))
-        for span, period in spans.items():
-            chosen = within(rows, period)
-            if len(chosen):
-                self.gather(span, self.rolling.figures_of(chosen))
-
-    def gather(self, span: str, rollup: Rollup) -> None:
-        """Add a roll-up to the figures of a span."""
-        gathered = self.figures[span]
-        gathered.append(rollup)
-        if len(gathered) >= _MERGED:
-            self.figures[span] = [self.rolling.merged(gathered, self.rolling.figures)]
+        self.figures.add_rows(rows)
 
     def ids_by_range(self) -> IdRanges:
         """All ids that have ended, so far as they were read."""
@@ -95,7 +80,7 @@ def read_table(
     First what the archive holds by now, then the live entries, then history, and at last what the
     archive has taken over meanwhile.
     """
-    found = RolledTable(name, rolling, {span: [] for span in spans})
+    found = RolledTable(name, rolling, Gathered(rolling, spans))
     log = None if archive is None else ArchiveLog(archive, name)
     manifests = list[Manifest]()
     if log is not None:
@@ -113,15 +98,15 @@ def read_table(
     if rolling.kind.shared is None:
         found.live = _live(database, name)
         found.live_count = len(found.live)
-    doubtful = _read_history(found, database, archived, spans, progress)
+    doubtful = _read_history(found, database, archived, progress)
     if log is not None:
         if len(doubtful):
             copies = _copies(log.storage, rolling, files, doubtful["record_id"])
             found.differing = _differing(rolling, doubtful, copies)
             key = ["record_id", "finished_date"]
             doubtful = doubtful.join(copies.select(key), key, join_type="left anti")
-        _read_new(found, log, manifests, spans)
-    found.add(rolling.prepared(doubtful.select(rolling.columns.names), name), spans)
+        _read_new(found, log, manifests)
+    found.add(rolling.prepared(doubtful.select(rolling.columns.names), name))
     return found
 
 
@@ -146,10 +131,10 @@ def _read_days(
             begun = period.since is None or start >= period.since
             over = period.until is None or period.until - start >= DAY
             if begun and over:
-                found.gather(span, rollup)
+                found.figures.add(rollup, [span])
             elif period.meets(day):
                 part = rolled_files(storage, found.name, found.rolling, of_day, period)
-                found.gather(span, part)
+                found.figures.add(part, [span])
     progress(f"{found.name}: days of the archive", len(days), len(days))
 
 
@@ -157,7 +142,6 @@ def _read_history(
     found: RolledTable,
     database: Database,
     archived: IdRanges,
-    spans: Spans,
     progress: Progress,
 ) -> pa.Table:
     """Add live history. Returns the rows whose ids are archived as well, which were not added."""
@@ -172,7 +156,7 @@ def _read_history(
         ids = rows["record_id"].to_numpy()
         twice = pa.array(archived.rows_of(ids) > 0)
         doubtful.append(rows.filter(twice))
-        found.add(rolling.prepared(rows.filter(compute.invert(twice)), found.name), spans)
+        found.add(rolling.prepared(rows.filter(compute.invert(twice)), found.name))
         progress(step, int(ids[-1]) - first + 1, last - first + 1)
     return pa.concat_tables(doubtful)
 
@@ -194,7 +178,6 @@ def _read_new(
     found: RolledTable,
     log: ArchiveLog[ArrowStorage],
     manifests: Sequence[Manifest],
-    spans: Spans,
 ) -> None:
     """Add rows that the archive took over before their place in history was read."""
     seen, rolling = found.ids_by_range(), found.rolling
@@ -203,7 +186,7 @@ def _read_new(
             for file in manifest.files:
                 rows = read_rows(log.storage, file, rolling.columns)
                 missed = seen.rows_of(rows["record_id"].to_numpy()) == 0
-                found.add(rolling.prepared(rows.filter(pa.array(missed)), found.name), spans)
+                found.add(rolling.prepared(rows.filter(pa.array(missed)), found.name))
             found.archived_count = (found.archived_count or 0) + manifest.fingerprint.rows
 
 

@@ -74,7 +74,8 @@ def rolled_task_audit(
         storage = None if archive is None else ArrowStorage(f"{archive}/{name}")
         read = read_table(name, ROLLED_TASKS, database, storage, spans, progress=progress)
         rollups = {
-            span: ROLLED_TASKS.merged(read.figures[span], ROLLED_TASKS.figures) for span in spans
+            span: ROLLED_TASKS.merged(read.figures.parts(span), ROLLED_TASKS.figures)
+            for span in spans
         }
         return TaskAudit(
             made=made,

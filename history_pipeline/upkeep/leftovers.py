@@ -9,6 +9,7 @@ from posixpath import dirname
 
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.manifest import Kind, Manifest, live_files, run_began
+from history_pipeline.archives.rollup_names import rollup_names
 from history_pipeline.archives.storage import Storage
 from history_pipeline.rows.columns import EVENT_DATE
 
@@ -32,12 +33,13 @@ def remove_leftovers(
     Files that were replaced or begun less than `kept` ago stay: others may still read or write
     them. But what is older than an erasure goes at once: it may hold what was erased, and a run
     that had begun before can't publish any more. Files of `logged_runs`, which the database knows,
-    stay in any case. Roll-ups of days without a file go at once.
+    stay in any case. Roll-ups of other files than those that are left go at once: they may hold the
+    text of an error that was erased.
     """
     storage, files = archive.storage, live_files(manifests)
-    live, days_left = {dirname(file.path) for file in files}, {file.event_date for file in files}
+    live, rollups = {dirname(file.path) for file in files}, rollup_names(files)
     for rollup in storage.names("rollups"):
-        if rollup.partition(".")[0] not in days_left:
+        if rollup not in rollups:
             storage.remove(f"rollups/{rollup}")
     erasures = [manifest.created for manifest in manifests if manifest.kind is Kind.ERASURE]
     limit = max([now - kept, *erasures])

@@ -39,7 +39,7 @@ from sql.settling import Ended, OpenDatabase
 from sql.sqlite import file_watch, open_files, settling
 from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import absolute, is_in_memory, real_path
-from sql.sqlite.file_lock import locked_file, owner
+from sql.sqlite.file_lock import locked_file, owner, release
 from sql.sqlite.keys import SQLiteKeys
 from sql.sqlite.patience import patiently
 from sql.sqlite.raw import SQLiteRaw, commits_each
@@ -280,9 +280,7 @@ class SQLite(Dialect):
             yield lock is not None
         finally:
             if lock is not None:
-                # While it is locked: nobody may lock a file that is on its way out.
-                Path(lock.name).unlink()
-                lock.close()
+                release(lock)
 
     def lock_holder(self, connection: Connection, name: str) -> str | None:
         del connection

@@ -33,6 +33,16 @@ def locked_file(path: str, program: str) -> IO[bytes] | None:
         file.close()
 
 
+def release(file: IO[bytes]) -> None:
+    """Let a locked file go, and remove it, if it is still there."""
+    path = Path(file.name)
+    with suppress(FileNotFoundError):  # somebody has removed it by hand
+        if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+            # While it is locked: nobody may lock a file that is on its way out.
+            path.unlink()
+    file.close()
+
+
 def owner(path: str) -> str | None:
     """Who has locked a file, as it says; None if it is gone, or says nothing yet."""
     with suppress(FileNotFoundError):

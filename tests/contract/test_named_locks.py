@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine, text
@@ -38,6 +40,23 @@ def test_long_names_that_differ_at_their_ends_are_two_locks(database: Database) 
         assert other is not None
         assert again is None
         assert database.holder(f"{table}_history") != "another process"
+
+
+@needs.sqlite
+def test_a_lock_whose_file_was_removed_by_hand_ends_without_an_error_and_spares_the_next(
+    database: Database,
+) -> None:
+    file = Path(f"{database.url.database}-{NAME}.lock")
+    with ExitStack() as later:
+        with database.holding(NAME) as first:
+            assert first is not None
+            file.unlink()
+            assert later.enter_context(database.holding(NAME)) is not None
+        with database.holding(NAME) as third:
+            assert third is None
+    assert not file.exists()
+    with database.holding(NAME):
+        file.unlink()
 
 
 @needs.on("mariadb", "mysql")

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,22 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from history_pipeline import archive_history, compact_archive, open_session, replay_archive
+from history_pipeline import (
+    archive_history,
+    compact_archive,
+    expire_archive,
+    open_session,
+    replay_archive,
+)
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.storage import LocalStorage
 from history_pipeline.upkeep import deletion, reposts
 from history_pipeline.upkeep.archiving import Archiver
 from sql.statements.archives import Archives
 from sql.statements.ranges import Ranges
+
+EXPIRED_BEFORE = datetime(2026, 3, 2, tzinfo=UTC)
+"""The first of the sample's two days was over by then."""
 
 
 def die() -> None:
@@ -106,6 +116,8 @@ def main(point: str, job: str, url: str, target: str) -> None:
             archive_history(spark, url, target, table="work_task_history")
         case "compact":
             compact_archive(spark, target, database=url)
+        case "expire":
+            expire_archive(spark, target, database=url, before=EXPIRED_BEFORE)
         case _:
             replay_archive(spark, url, target, where="true", post=True)
     raise AssertionError(f"the process is still alive after {point!r}")

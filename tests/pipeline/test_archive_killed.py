@@ -21,9 +21,11 @@ from history_pipeline import (
     Scale,
     archive_history,
     compact_archive,
+    expire_archive,
     read_archive,
     read_history,
     replay_archive,
+    verify_archive,
 )
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import live_files
@@ -33,6 +35,7 @@ from sql.database import Database
 from sql.statements.archives import Archives
 from stickybus import PersistentBus
 from tests import requirements as needs
+from tests.pipeline.killed import EXPIRED_BEFORE
 from tests.pipeline.sample import sample_history
 
 CUTS_SPARK = "while files are written"
@@ -158,6 +161,39 @@ def test_a_compaction_that_was_killed_has_changed_no_row_and_is_done_by_the_next
     assert (done.run is None) == (point not in {CUTS_SPARK, *BEFORE_THE_ROW})
     assert in_archive(spark, target) == before
     assert len(live_files(Archive(spark, target, "bus_events").manifests())) == 2
+
+
+@needs.any_database
+@pytest.mark.parametrize(
+    "point",
+    [
+        "before the row is committed",
+        "before the manifest is written",
+        "while the manifest is written",
+        "when the manifest is written",
+    ],
+)
+def test_an_expiry_that_was_killed_has_taken_whole_days_or_none_and_is_done_by_the_next(
+    spark: SparkSession, history_url: URL, tmp_path: Path, point: str
+) -> None:
+    target = str(tmp_path / "archive")
+    archive_history(spark, history_url, target)
+    archive, before = Archive(spark, target, "bus_events"), in_archive(spark, target)
+    first_day, second_day = live_files(archive.manifests())
+    assert first_day.event_date < second_day.event_date == EXPIRED_BEFORE.date().isoformat()
+
+    killed(spark, point, "expire", history_url, target)
+
+    published = point == "when the manifest is written"
+    assert live_files(archive.manifests()) == [*([] if published else [first_day]), second_day]
+    done = expire_archive(spark, target, database=history_url, before=EXPIRED_BEFORE)
+    assert (done.run is None) == (point not in BEFORE_THE_ROW)
+    assert live_files(archive.manifests()) == [second_day]
+    left = in_archive(spark, target)
+    assert left == [row for row in before if row["record_id"] >= second_day.first_id]
+    assert len(left) == second_day.fingerprint.rows
+    found = verify_archive(target, database=history_url)
+    assert (found.damaged, found.lost, found.entries) == ([], [], len(left))
 
 
 def parents(url: URL) -> list[int | None]:

@@ -20,6 +20,7 @@ from history_pipeline import (
 )
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import Kind, Manifest, live_files
+from history_pipeline.archives.rollup_names import rollup_name, rollup_names
 from history_pipeline.archives.storage import LocalStorage
 from history_pipeline.errors import ArchiveConflictError, ArchiveNotFoundError
 from history_pipeline.rows.fingerprint import joined
@@ -68,15 +69,16 @@ def test_days_that_were_over_before_a_date_go_and_their_files_a_day_later(
     assert (row.run, row.kind, row.entries) == (done.run, "expiry", FIRST_DAY)
     assert verify_archive(target, database=history_url).entries == SAMPLE - FIRST_DAY
 
-    for day in ("2026-03-01", "2026-03-02"):
-        archive.storage.put(f"rollups/{day}.parquet", b"")
+    [left] = rollup_names(live_files(archive.manifests()))
+    for rollup in (rollup_name("2026-03-01", [old]), left):
+        archive.storage.put(f"rollups/{rollup}", b"")
     now, runs = datetime.now(UTC), [row.run for row in log(history_url)]
     path = Path(target) / "bus_events" / old.path
     for hours, there in ((23, True), (25, False)):
         later = now + timedelta(hours=hours)
         remove_leftovers(archive, archive.manifests(), now=later, logged_runs=runs)
         assert path.exists() == there
-    assert archive.storage.names("rollups") == ["2026-03-02.parquet"]
+    assert archive.storage.names("rollups") == [left]
     assert expire_archive(spark, target, database=history_url, before=MIDDAY).run is None
     assert verify_archive(target, database=history_url).damaged == []
 

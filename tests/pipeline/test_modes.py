@@ -15,6 +15,7 @@ from history_pipeline import Scale, archive_history, compact_archive, erase_arch
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import live_files
+from history_pipeline.archives.rollup_names import rollup_name
 from history_pipeline.rollups.kept_rollups import KeptRollups
 from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from tests import requirements as needs
@@ -46,11 +47,11 @@ def test_what_arrow_writes_is_private(database_url: URL, tmp_path: Path) -> None
     files = live_files(ArchiveLog(storage, "bus_events").manifests())
     [day, *_others] = sorted({file.event_date for file in files})
 
-    KeptRollups(storage, "bus_events", ROLLED_ENTRIES).of_day(
-        day, [file for file in files if file.event_date == day]
-    )
+    of_day = [file for file in files if file.event_date == day]
 
-    assert storage.names("rollups") == [f"{day}.parquet"]
+    KeptRollups(storage, "bus_events", ROLLED_ENTRIES).of_day(day, of_day)
+
+    assert storage.names("rollups") == [rollup_name(day, of_day)]
     check_private(target)
 
 
