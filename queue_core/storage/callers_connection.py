@@ -24,7 +24,13 @@ from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
-from queue_core.storage.tables_of_caller import check_map, check_place, check_server, foreign
+from queue_core.storage.tables_of_caller import (
+    check_map,
+    check_place,
+    check_place_once,
+    check_server,
+    foreign,
+)
 from sql.database import Database
 from sql.drivers.hot_path import LAZY
 from sql.drivers.raw import RawDriver, UnusableConnectionError
@@ -143,7 +149,7 @@ def _checked(
     if given not in dialect.reached_as:
         raise foreign(given, dialect.name)
     check_map(connection, schema)
-    check_place(dialect.raw.place_of_connection(connection), database)
+    check_place_once(connection, database)
     check_server(connection, database)
     return Borrowed(connection, raw=False, released=released)
 
