@@ -19,7 +19,7 @@ QUIET_SECONDS = 4.7
 
 def quiet(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """From the commit of an entry here to its start in another process that had nothing to do."""
-    bursts = sizes.entries(20, 2)
+    bursts = sizes.entries(20, 1, telling=4)
     with run_on(target, BusConfig(mode=Mode.POLLING)) as run:
         with bus_process(run.bus._engine.database.url, Mode.POLLING, timed=True) as node:
             node.ask("start")
