@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -40,17 +41,13 @@ LOOK_SECONDS = 0.02
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class BusProcess:
-    """A handle on `benchmarks.bus_process`."""
+class AskedProcess:
+    """A handle on a module that reads questions a line, and answers each with a line of JSON."""
 
-    def __init__(self, url: URL, mode: Mode, *, timed: bool) -> None:
-        arguments = [
-            url.render_as_string(hide_password=False),
-            mode.value,
-            "timed" if timed else "counted",
-        ]
+    def __init__(self, module: str, url: URL, *arguments: str) -> None:
+        text = url.render_as_string(hide_password=False)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.bus_process", *arguments],
+            [sys.executable, "-m", module, text, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -76,14 +73,21 @@ class BusProcess:
         self.tell(question)
         return self.answer()
 
-    def wait_until_handled(self, entries: int) -> None:
-        """Return once its handler was called so often."""
-        wait_until_handled([self], entries)
-
     def close(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.communicate()
+
+
+class BusProcess(AskedProcess):
+    """A handle on `benchmarks.bus_process`."""
+
+    def __init__(self, url: URL, mode: Mode, *, timed: bool) -> None:
+        super().__init__("benchmarks.bus_process", url, mode.value, "timed" if timed else "counted")
+
+    def wait_until_handled(self, entries: int) -> None:
+        """Return once its handler was called so often."""
+        wait_until_handled([self], entries)
 
 
 @contextmanager
@@ -150,6 +154,11 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         for count in counts[1:]:
             ratio = median_ratio(rates[names[count]], rates[names[1]])
             yield Measurement("nodes", target.name, f"{count} processes to 1", ratio, "x", settings)
+        rounds = list(zip(*rates.values(), strict=True))
+        ratio = statistics.median(min(one) / max(one) for one in rounds)
+        yield Measurement(
+            "nodes", target.name, "slowest number to the fastest", ratio, "x", settings
+        )
         verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(counts) * entries)
 
 

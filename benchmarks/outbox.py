@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -28,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from benchmarks.bare_delivery import bare_delivery_cpu_seconds
 from benchmarks.databases import Target
 from benchmarks.measurement import Measurement
 from benchmarks.workload import (
@@ -42,8 +44,9 @@ from benchmarks.workload import (
 )
 from queue_core.model.config import BusConfig
 
-ROW_BYTES = 300
-"""Of the plain row: as many as the columns of an entry have."""
+ROW_BYTES = {"sqlite": 230}
+SERVERS_ROW_BYTES = 190
+"""Of the plain row: as many as the columns of an entry have. Servers store dates as numbers."""
 ASYNC_DRIVERS = {
     "postgresql": ("psycopg", "asyncpg"),
     "mariadb": ("aiomysql",),
@@ -57,7 +60,18 @@ orders = Table(
     "orders", metadata, Column("id", _KEY, primary_key=True), Column("customer", String(40))
 )
 notes = Table("notes", metadata, Column("id", _KEY, primary_key=True), Column("body", Text()))
-BODY = "n" * ROW_BYTES
+INSERTS = {
+    "?": ("INSERT INTO orders (customer) VALUES (?)", "INSERT INTO notes (body) VALUES (?)"),
+    "%s": ("INSERT INTO orders (customer) VALUES (%s)", "INSERT INTO notes (body) VALUES (%s)"),
+}
+"""Of both rows, for the driver itself, by its mark of a parameter."""
+DELIVERING = {"claim", "handler", "finish", "finish-2"}
+"""The threads that deliver; another one watches SQLite's file, however much is posted."""
+
+
+def body(database: str) -> str:
+    """The plain row's text, by the name of SQLAlchemy's dialect."""
+    return "n" * ROW_BYTES.get(database, SERVERS_ROW_BYTES)
 
 
 @dataclass(frozen=True)
@@ -72,24 +86,31 @@ _SECONDS, _CPU_SECONDS = attrgetter("seconds"), attrgetter("cpu_seconds")
 
 
 def outbox(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """One INSERT and one post a transaction, by a Session; the bus runs here, or doesn't.
+    """One INSERT and one post a transaction, by a Session or the driver; the bus runs, or doesn't.
 
-    The floor writes a plain row of as many bytes in place of the post. A last run tells the threads
-    and steps apart.
+    The floor writes a plain row of as many bytes in place of the post. The last runs tell the
+    threads and steps apart: of transactions that follow each other, and of those that wait until
+    the outcome of the one before is written.
     """
     entries = sizes.entries(3_000, telling=200)
-    yield from _compared(target, sizes, entries, "Session", partial(_session, target, entries))
+    for kind, one in (("Session", _session), ("driver", _driver)):
+        yield from _compared(target, sizes, entries, kind, partial(one, target, entries))
     for driver in ASYNC_DRIVERS[target.name]:
         work = partial(_async_session, target, entries, driver)
         yield from _compared(target, sizes, entries, f"AsyncSession ({driver})", work)
+    settings = {"entries": entries}
     for where, seconds in _cpu_by_step(target, entries).items():
-        metric = f"CPU of a transaction and its delivery, {where}"
-        yield Measurement(
-            "outbox", target.name, metric, seconds / entries * 1e6, "us", {"entries": entries}
-        )
+        metric, value = f"CPU of a transaction and its delivery, {where}", seconds / entries * 1e6
+        yield Measurement("outbox", target.name, metric, value, "us", settings)
+    alone = _cpu_by_step(target, entries, one_at_a_time=True)
+    spent = sum(alone.get(f"thread {name}", 0.0) for name in DELIVERING)
+    floor = bare_delivery_cpu_seconds(target, entries)
+    metric, value = "CPU from commit to outcome, one at a time", spent / entries
+    ratio = value / floor
+    yield Measurement("outbox", target.name, metric, value * 1e6, "us", settings, ratio)
 
 
-def _cpu_by_step(target: Target, entries: int) -> dict[str, float]:
+def _cpu_by_step(target: Target, entries: int, *, one_at_a_time: bool = False) -> dict[str, float]:
     """CPU seconds of the steps in the caller's thread, and of each thread of the bus, by name."""
     spent = defaultdict[str, float](float)
 
@@ -112,10 +133,13 @@ def _cpu_by_step(target: Target, entries: int) -> dict[str, float]:
 
         for number in range(WARM_UP):
             transaction(number)
+        run.wait()
         spent.clear()
         before = _cpu_of_others()
         for number in range(entries):
             transaction(number)
+            if one_at_a_time:
+                run.wait()
         run.wait()
         for name, seconds in _cpu_of_others().items():
             spent[f"thread {name}"] = seconds - before[name]
@@ -173,7 +197,7 @@ def _run(target: Target, *, started: bool) -> Iterator[tuple[Run, URL]]:
 
 def _session(target: Target, entries: int, *, posts: bool, started: bool) -> _Cost:
     with _run(target, started=started) as (run, url):
-        engine = create_engine(url)
+        engine, note = create_engine(url), {"body": body(target.name)}
 
         def transaction(number: int) -> None:
             with Session(engine) as session:
@@ -181,20 +205,46 @@ def _session(target: Target, entries: int, *, posts: bool, started: bool) -> _Co
                 if posts:
                     run.posted.append(run.bus.post(Ticked(number), connection=session))
                 else:
-                    session.execute(insert(notes), {"body": BODY})
+                    session.execute(insert(notes), note)
                 session.commit()
 
-        for number in range(WARM_UP):
-            transaction(number)
-        cpu, start = time.process_time(), time.perf_counter()
-        for number in range(entries):
-            transaction(number)
-        seconds = time.perf_counter() - start
-        if started:
-            run.wait()
-        cost = _Cost(seconds / entries, (time.process_time() - cpu) / entries)
+        cost = _cost(run, transaction, entries, started=started)
         engine.dispose()
     return cost
+
+
+def _driver(target: Target, entries: int, *, posts: bool, started: bool) -> _Cost:
+    with _run(target, started=started) as (run, url):
+        engine = create_engine(url)
+        connection, note = engine.raw_connection(), body(target.name)
+        driver: Any = connection.driver_connection
+        of_order, of_note = INSERTS["?" if target.name == "sqlite" else "%s"]
+
+        def transaction(number: int) -> None:
+            cursor = driver.cursor()
+            cursor.execute(of_order, ("ann",))
+            if posts:
+                run.posted.append(run.bus.post(Ticked(number), connection=driver))
+            else:
+                cursor.execute(of_note, (note,))
+            driver.commit()
+
+        cost = _cost(run, transaction, entries, started=started)
+        connection.close()
+        engine.dispose()
+    return cost
+
+
+def _cost(run: Run, transaction: Callable[[int], None], entries: int, *, started: bool) -> _Cost:
+    for number in range(WARM_UP):
+        transaction(number)
+    cpu, start = time.process_time(), time.perf_counter()
+    for number in range(entries):
+        transaction(number)
+    seconds = time.perf_counter() - start
+    if started:
+        run.wait()
+    return _Cost(seconds / entries, (time.process_time() - cpu) / entries)
 
 
 def _async_session(
@@ -208,13 +258,15 @@ def _async_session(
 async def _transactions(
     run: Run, engine: AsyncEngine, entries: int, *, posts: bool, started: bool
 ) -> _Cost:
+    note = {"body": body(engine.dialect.name)}
+
     async def transaction(number: int) -> None:
         async with AsyncSession(engine) as session:
             await session.execute(insert(orders), {"customer": "ann"})
             if posts:
                 run.posted.append(await run.bus.post_async(Ticked(number), connection=session))
             else:
-                await session.execute(insert(notes), {"body": BODY})
+                await session.execute(insert(notes), note)
             await session.commit()
 
     for number in range(WARM_UP):

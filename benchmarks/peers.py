@@ -132,7 +132,7 @@ class PgQueuer:
         from pgqueuer.queries import Queries
 
         self._connection = connection
-        self._queries = Queries.from_asyncpg_connection(connection)
+        self.queries = Queries.from_asyncpg_connection(connection)
 
     @classmethod
     @asynccontextmanager
@@ -148,17 +148,17 @@ class PgQueuer:
 
     async def install(self) -> None:
         """Make the tables."""
-        await self._queries.install()
-        await self._queries.optimize_autovacuum()
+        await self.queries.install()
+        await self.queries.optimize_autovacuum()
 
-    async def post(self) -> None:
+    async def post(self, payload: bytes = PAYLOAD_BYTES) -> None:
         """Post one job."""
-        await self._queries.enqueue("tick", PAYLOAD_BYTES)
+        await self.queries.enqueue("tick", payload)
 
     async def post_many(self) -> None:
         """Post a hundred jobs."""
         batch: list[bytes | None] = [PAYLOAD_BYTES] * POST_MANY
-        await self._queries.enqueue(["tick"] * POST_MANY, batch, [0] * POST_MANY)
+        await self.queries.enqueue(["tick"] * POST_MANY, batch, [0] * POST_MANY)
 
     async def drain(self, jobs: int) -> float:
         """Do all `jobs`, and return how many a second. Raises VerificationError if one is left."""
@@ -166,7 +166,7 @@ class PgQueuer:
         from pgqueuer.models import Job
         from pgqueuer.types import QueueExecutionMode
 
-        manager, calls = QueueManager(self._queries), _Calls()
+        manager, calls = QueueManager(self.queries), _Calls()
 
         @manager.entrypoint("tick")
         async def tick(_job: Job) -> None:

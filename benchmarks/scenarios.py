@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from benchmarks.backlog import backlog
 from benchmarks.databases import Target
 from benchmarks.floor import floor
 from benchmarks.groups import groups
 from benchmarks.growth import growth
 from benchmarks.latency import latency, latency_elsewhere, punctuality, truncate
+from benchmarks.latency_peers import latency_peers
 from benchmarks.limit_keys import limit_keys
 from benchmarks.measurement import Measurement
 from benchmarks.nodes import idle, memory, nodes
 from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
+from benchmarks.quiet import quiet
 from benchmarks.rates import (
     claim_batch,
     drain,
@@ -56,6 +59,8 @@ SCENARIOS: dict[str, Scenario] = {
     "service": service,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
+    "latency-peers": latency_peers,
+    "quiet": quiet,
     "punctuality": punctuality,
     "truncate": truncate,
     "nodes": nodes,
@@ -63,6 +68,7 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": idle,
     "memory": memory,
     "growth": growth,
+    "backlog": backlog,
     "snapshot": snapshot,
     "peers": peers,
     "spark-read": reading,

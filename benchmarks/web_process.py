@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from benchmarks.outbox import BODY, notes, orders
+from benchmarks.outbox import body, notes, orders
 from benchmarks.workload import Ticked
 from bus.persistent import PersistentBus
 
@@ -38,12 +38,13 @@ def application(url: str) -> tuple[Starlette, PersistentBus]:
     # SQLite's writers take turns, by sleeping: the default of 5 s is too short for 20 of them.
     waits = {"timeout": WAIT_SECONDS} if url.startswith("sqlite") else {}
     engine = create_engine(url, pool_size=CONNECTIONS, connect_args=waits)
+    note = {"body": body(engine.dialect.name)}
 
     # No coroutines: Starlette calls them in threads.
     def plain(_request: Request) -> PlainTextResponse:
         with Session(engine) as session, session.begin():
             session.execute(insert(orders), {"customer": "ann"})
-            session.execute(insert(notes), {"body": BODY})
+            session.execute(insert(notes), note)
         return PlainTextResponse("done")
 
     def post(_request: Request) -> PlainTextResponse:

@@ -90,16 +90,17 @@ class Run:
         """When the first handler started."""
         self._numbers = itertools.count(1)
         self._handled = 0
-        self._target = sys.maxsize
-        self._reached = threading.Event()
+        self._goal = (sys.maxsize, threading.Event())
+        """A number of entries, and what is set when as many were handled: both of the last wait."""
 
     def handle(self, _event: Ticked) -> None:
         """The handler."""
         self._handled = number = next(self._numbers)
         if number == 1:
             self.first_at = time.perf_counter()
-        if number >= self._target:
-            self._reached.set()
+        target, reached = self._goal
+        if number >= target:
+            reached.set()
 
     def start(self, handler: Callable[[Ticked], None] | None = None) -> None:
         """Deliver to `handler`, which calls `handle` (default: that itself)."""
@@ -120,11 +121,12 @@ class Run:
 
         Raises VerificationError if it takes too long.
         """
-        self._target = len(self.posted)
+        # A new one for each wait: what an earlier one has waited for says nothing of this.
+        target, reached = self._goal = len(self.posted), threading.Event()
         deadline = time.perf_counter() + COMPLETION_SECONDS
-        if self._handled < self._target and not self._reached.wait(COMPLETION_SECONDS):
+        if self._handled < target and not reached.wait(COMPLETION_SECONDS):
             raise VerificationError(
-                f"{self._handled} of {self._target} entries handled in {COMPLETION_SECONDS} s"
+                f"{self._handled} of {target} entries handled in {COMPLETION_SECONDS} s"
             )
         while len(self.bus._engine.lifecycle.ledger):
             if time.perf_counter() > deadline:

@@ -25,6 +25,12 @@ _SERVERS = "stickybus_servers"
 It lasts as long as the driver's connection.
 """
 
+_PLACES = "stickybus_places"
+"""Likewise: names of the databases, by our URLs, that it is known to lead to.
+
+SQLite's answer takes a statement and two walks along a path, a quarter of a post's time.
+"""
+
 _raw_servers: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """The same of raw connections."""
 
@@ -43,6 +49,14 @@ def check_place(found: str | None, database: Database) -> None:
     own = raw.own_place(database.url)
     if found != own:
         raise foreign(f"{raw.place} {found!r}", f"{own!r}")
+
+
+def check_place_once(connection: Connection, database: Database) -> None:
+    """As `check_place`, asked once for each connection of the driver, whose place stays."""
+    known: set[str | None] = connection.info.setdefault(_PLACES, set())
+    if database.url.database not in known:
+        check_place(database.dialect.raw.place_of_connection(connection), database)
+        known.add(database.url.database)
 
 
 def check_map(connection: Connection, schema: str | None) -> None:

@@ -51,14 +51,12 @@ DURABLE = {
 
 
 SPARK = [name for name in SCENARIOS if name.startswith("spark-")]
+# Other libraries run on some databases.
+ONLY_ON = {"peers": tuple(PEERS), "latency-peers": ("postgresql",)}
 # What runs on each database, and on all in one session of Spark.
 RUNS = [
     (
-        [
-            name
-            for name in SCENARIOS
-            if name not in SPARK and (name != "peers" or database in PEERS)
-        ],
+        [name for name in SCENARIOS if name not in SPARK and database in ONLY_ON.get(name, NAMES)],
         [database],
     )
     for database in NAMES

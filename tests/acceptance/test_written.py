@@ -56,3 +56,5 @@ def test_no_step_writes_more_than_its_budget(database: str) -> None:
     }
     assert not exceeded
     assert wrote.keys() == BYTES[database].keys()
+    # What is not read counts as nothing above, as rows of SQLite do.
+    assert all(wrote[step][LOG] and wrote[step][COMMITS] for step in wrote)
