@@ -8,8 +8,8 @@ from itertools import count, pairwise
 import pyarrow as pa
 
 from history_pipeline.period import Period
-from history_pipeline.rollups.tallies import Rollup
 from history_pipeline.rollups.rolling import Rolling
+from history_pipeline.rollups.tallies import Rollup
 from history_pipeline.rows.arrow_entries import within
 
 Spans = Mapping[str, Period]

@@ -11,9 +11,9 @@ from pyarrow import compute
 
 from history_pipeline.period import EVER, Period
 from history_pipeline.rollups.gathered import Gathered
-from history_pipeline.rollups.parts import Rollup
 from history_pipeline.rollups.rolling import Rolling
 from history_pipeline.rollups.rollup import ROLLED_ENTRIES
+from history_pipeline.rollups.tallies import Rollup
 from history_pipeline.rows.arrow_entries import entries, within
 from history_pipeline.rows.arrow_schema import READ_SCHEMA
 from tests.pipeline.random_history import START, random_history

@@ -16,8 +16,8 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, live_files
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rollups.kept_rollups import KeptRollups
-from history_pipeline.rollups.tallies import Rollup
 from history_pipeline.rollups.rollup import ROLLED_ENTRIES
+from history_pipeline.rollups.tallies import Rollup
 from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.random_history import random_history
 from tests.pipeline.sample import START, ended
