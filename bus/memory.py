@@ -17,8 +17,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
-from bus.commits import at_commit, connection_of
 from bus.event_bus import EventBus
+from bus.memory_commits import at_commit, connection_of
 from bus.memory_events import MemoryEvents
 from bus.memory_refusals import refuse_links
 from bus.subscriptions import Others

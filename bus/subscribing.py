@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 
-from bus.others import log_event
 from bus.subscriptions import OTHERS, Others, Subscriptions, subscriber_name
+from bus.unsubscribed import log_event
 from queue_core.model.after_rules import After
 from queue_core.model.event_types import EventTypes
 from queue_core.model.posting import Awaited

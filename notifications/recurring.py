@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TypedDict, Unpack
 
 from notifications.recurring_schedules import RecurringSchedules, Schedule
-from notifications.waiting_notifications import WaitingNotifications
+from notifications.rescheduling import Rescheduling
 from queue_core.engine import QueueEngine
 from queue_core.model.missed_policy import MissedPolicy
 from queue_core.model.posting import Posting, SearchKey
@@ -28,7 +28,7 @@ class RecurOptions(TypedDict, total=False):
     search_key2: SearchKey | None
 
 
-class Recurring(WaitingNotifications):
+class Recurring(Rescheduling):
     """The recurring schedules of one queue."""
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TypedDict, Unpack
 
+from queue_core.awaited_retry import AwaitedRetry, RetryOutcome
 from queue_core.engine import QueueEngine
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import States
@@ -12,7 +13,6 @@ from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import EVERY, Entries
 from queue_core.reading.truncation import Progress, Truncation
-from queue_core.retrial import Retrial, RetryOutcome
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.search_keys import Unset
@@ -77,8 +77,8 @@ class Maintenance:
         self, record_id: int, *, timeout_seconds: float, **options: Unpack[RetryOptions]
     ) -> RetryOutcome:
         """See `Face.retry_and_wait`."""
-        retrial = Retrial(self._engine.store, self._engine.lifecycle.finisher.feeds)
-        return retrial.run(lambda: self.retry(record_id, **options), timeout_seconds)
+        awaited = AwaitedRetry(self._engine.store, self._engine.lifecycle.finisher.feeds)
+        return awaited.run(lambda: self.retry(record_id, **options), timeout_seconds)
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """See `History.discard`."""

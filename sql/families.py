@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import MetaData, Table
 
-from sql.statements import Statements
 from sql.statements.archives import Archives
 from sql.statements.circuits import Circuits
+from sql.statements.entries import Statements
 from sql.statements.groups import Groups
 from sql.statements.keys import Keys
 from sql.statements.limits import Limits

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from notifications.queue import NotificationQueue
     from notifications.recurring_schedules import Schedule
     from notifications.service import NotificationService
+    from queue_core.awaited_retry import RetryOutcome
     from queue_core.dividing import partition_history
     from queue_core.errors import (
         CommitUnknownError,
@@ -93,7 +94,6 @@ if TYPE_CHECKING:
     from queue_core.reading.schedules import ScheduleStatus
     from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats
     from queue_core.reading.workers import WorkerStats
-    from queue_core.retrial import RetryOutcome
     from queue_core.running.subscriber import EntryContext, ExactlyOnceContext
     from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
     from queue_core.runtime.clock import Clock, SystemClock

@@ -81,7 +81,7 @@ MODULES = {
     "queue_core.reading.schedules": ("ScheduleStatus",),
     "queue_core.reading.statistics": ("ProcessingTimeStats", "QueueStats", "RetryStats"),
     "queue_core.reading.workers": ("WorkerStats",),
-    "queue_core.retrial": ("RetryOutcome",),
+    "queue_core.awaited_retry": ("RetryOutcome",),
     "queue_core.running.subscriber": ("EntryContext", "ExactlyOnceContext"),
     "queue_core.runtime.callers": ("AsyncCallersConnection", "CallersConnection"),
     "queue_core.runtime.clock": ("Clock", "SystemClock"),

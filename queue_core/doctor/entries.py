@@ -15,8 +15,8 @@ from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, counted, lasting
 from sql.families import KEYS
-from sql.statements import Statements
 from sql.statements.base import due_since
+from sql.statements.entries import Statements
 
 WAITING_SECONDS = 600.0
 """The time for which a due entry may wait for a claim."""

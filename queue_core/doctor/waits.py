@@ -13,7 +13,7 @@ from queue_core.links.ordering import KEY_MARK
 from queue_core.model.lanes import WAITING_LANE
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, counted
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.ordered import Ordered
 from sql.statements.waits import Waits
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Unpack
 
+from queue_core.awaited_retry import RetryOutcome
 from queue_core.face.part import FacePart
 from queue_core.maintenance import RetryAndWaitOptions, RetryOptions
-from queue_core.retrial import RetryOutcome
 from queue_core.runtime.arguments import wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection

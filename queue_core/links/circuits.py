@@ -25,9 +25,9 @@ from queue_core.model.retry_policies import delay_after
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, with_marks
-from sql.statements import Statements
 from sql.statements import circuits as statements
 from sql.statements.base import LARGEST_COUNT
+from sql.statements.entries import Statements
 
 PROBE_MARK = RESERVED + "probe"
 """The mark of an entry that has been a probe."""

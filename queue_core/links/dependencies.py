@@ -30,7 +30,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import AWAITED, marked
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.waits import Wait, Waits
 
 BATCH = 500

@@ -26,7 +26,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts, with_marks
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.groups import Ended, Groups
 
 GROUP_MARK = RESERVED + "group"

@@ -25,7 +25,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.key_shapes import PERIOD, KeyRow
 from sql.statements.keys import Keys
 

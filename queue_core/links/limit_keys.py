@@ -23,7 +23,7 @@ from queue_core.model.lanes import SUSPECT, Lane, keyed_lane
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
-from sql.statements import Statements
+from sql.statements.entries import Statements
 
 _NAME = "limit_key"
 LIMIT_KEY_MARK = RESERVED + _NAME

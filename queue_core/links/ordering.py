@@ -28,7 +28,7 @@ from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import texts
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.ordered import Ordered, OrderKey
 
 KEY_MARK, FAILURE_MARK = "!order", "!order_failure"

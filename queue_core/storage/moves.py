@@ -27,8 +27,8 @@ from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.places import Claimed, Places
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import FIRST_DATE, Store
-from sql.statements import Moved
 from sql.statements.claims import Claim
+from sql.statements.entries import Moved
 from sql.statements.outcomes import Batch, FinishRow
 from sql.tables import ERROR_LENGTH
 

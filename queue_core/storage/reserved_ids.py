@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from queue_core.runtime.lock import Lock
 from sql.database import Database
-from sql.statements import Statements
+from sql.statements.entries import Statements
 
 LARGEST_BLOCK = 1_000
 """Ids of one block at most. Each block has twice those of the one before."""

@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection, inspect
 from sql.dialect import Dialect
 from sql.doctor.finding import Finding
 from sql.families import ENTRIES, NODES, table_names
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.nodes import Nodes
 from sql.tables import entry_tables
 

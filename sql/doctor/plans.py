@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Table, event, literal, select
 
 from sql.doctor.base import Doctor, Fault, Scope, Step
 from sql.doctor.finding import Finding, Severity
-from sql.statements import Statements
 from sql.statements.claims import Claim
+from sql.statements.entries import Statements
 from sql.statements.outcomes import FinishRow
 
 SMALL_TABLE_ROWS = 1_000

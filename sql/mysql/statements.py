@@ -28,9 +28,9 @@ from sqlalchemy.util import memoized_property
 from sql.drivers.hot_path import send
 from sql.mysql import whole_rows
 from sql.mysql.capabilities import MYSQL
-from sql.statements import Statements
 from sql.statements.base import S, full_name
 from sql.statements.claims import Claim
+from sql.statements.entries import Statements
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
 

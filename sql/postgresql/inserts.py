@@ -20,8 +20,8 @@ from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import Use, cut, driver_errors, send, use_of
 from sql.postgresql.notify import tell_at_commit
-from sql.statements import Statements
 from sql.statements.base import full_name
+from sql.statements.entries import Statements
 from sql.statements.outcomes import encoded
 from sql.types import UtcDateTime
 from sql.watching import Hint

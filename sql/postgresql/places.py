@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from sql.drivers.hot_path import Use, cut, use_of
-from sql.statements import Statements
 from sql.statements.base import full_name
 from sql.statements.claims import Claim, in_claim_order
+from sql.statements.entries import Statements
 from sql.statements.outcomes import encoded
 from sql.statements.places import Seats
 

@@ -57,8 +57,8 @@ from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import send
 from sql.sqlite.capabilities import SQLITE
-from sql.statements import Moved, Statements
 from sql.statements.claims import CLAIM_PARAMETERS, Claim, in_claim_order
+from sql.statements.entries import Moved, Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch
 from sql.tables import ENTRY_COLUMNS
 

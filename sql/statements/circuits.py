@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.tables import in_schema, queue_circuits
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.util import memoized_property
 
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.statements.key_rows import KeyRows
 from sql.statements.key_shapes import PERIOD, KeyRow, key_batches
 from sql.statements.outcomes import encoded

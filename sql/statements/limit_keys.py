@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE, IN_PROCESSING, batches, lane_by_suspicion, raised
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.statements.waiting import Waiting
 from sql.tables import in_schema, queue_limit_keys, queue_limits, queue_places
 

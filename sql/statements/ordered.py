@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from sql.statements.base import batches
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.tables import in_schema, queue_order_heads, queue_ordered
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import invariant, rule
 
 from queue_core.links.limit_keys import LimitKeyLink, limit_key_of
 from queue_core.storage.key_places import KeyPlaces
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from tests.properties.limited_life import LIVE, LimitedLife, run_steps
 
 KEYS = ("ann", "bob")

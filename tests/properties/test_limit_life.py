@@ -20,7 +20,7 @@ from hypothesis.stateful import invariant, rule
 
 from queue_core.holding.holdings import Holdings
 from queue_core.storage.places import Places, Room
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from tests.properties.limited_life import LIVE, LimitedLife, run_steps
 
 

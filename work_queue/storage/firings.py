@@ -24,7 +24,7 @@ from queue_core.errors import PayloadError, PayloadNotDecodableError
 from queue_core.model.recurrence import Recurrence
 from queue_core.runtime.log import get_logger
 from queue_core.storage.brief_waits import LockRefusedError, briefly
-from queue_core.storage.holds import Holds
+from queue_core.storage.held_schedules import HeldSchedules
 from queue_core.storage.transactions import Transactions
 from work_queue.metrics import TABLE
 from work_queue.modification import Insert
@@ -60,8 +60,8 @@ class Firings:
         self._transactions = transactions
         self._statements = statements
         self._inserted = inserted
-        self._holds = Holds(transactions.clock)
-        self.retry = self._holds.release
+        self._held = HeldSchedules(transactions.clock)
+        self.retry = self._held.release
         """Try the schedules of a queue at the next claim, whatever has failed."""
 
     def insert_due(self, queue: str) -> datetime:
@@ -76,13 +76,13 @@ class Firings:
                 None, TABLE, lambda connection: schedules.dates(connection, queue)
             )
         )
-        failed = self._holds.of(queue)
+        failed = self._held.of(queue)
         ready = [n for n, date in dates.items() if date <= now and failed.get(n, 0.0) <= 0]
         together = not failed.keys() & set(ready)
         fired = bool(ready) and self._insert(queue, ready, together=together)
         tries = {
             name: now + timedelta(seconds=seconds)
-            for name, seconds in self._holds.of(queue).items()
+            for name, seconds in self._held.of(queue).items()
             if name in dates
         }
         if fired or not tries:
@@ -128,7 +128,7 @@ class Firings:
             if database.dialect.capabilities.one_writer and database.is_transient(error):
                 raise
             return error
-        self._holds.release(queue, set(names).difference(unreadable))
+        self._held.release(queue, set(names).difference(unreadable))
         for name in unreadable:
             self._hold(queue, name, "schedule_unreadable")
         return None
@@ -154,7 +154,7 @@ class Firings:
         return modification
 
     def _hold(self, queue: str, name: str, event: str, **facts: object) -> None:
-        seconds = self._holds.hold(queue, name)
+        seconds = self._held.hold(queue, name)
         log.error(event, queue_name=queue, schedule=name, **facts, pause_seconds=seconds)
 
 

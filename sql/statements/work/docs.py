@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.tables import in_schema, work_doc_sets, work_docs
 
 NAMED = 200

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, String, bindparam, delete, insert, select, update
 from sqlalchemy.util import memoized_property
 
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.statements.ranges import Ranges
 from sql.statements.work.claims import IDS, VALUES
 from sql.tables import in_schema, work_queue_settings, work_task_history, work_tasks

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import use_of
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 from sql.statements.work.claims import IDS, WorkClaims
 from sql.tables import in_schema, work_queue_settings
 

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from queue_core.reading import bulk
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.history import History
 from stickybus import PersistentBus
 

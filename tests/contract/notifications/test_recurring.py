@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.holds import FIRST_HOLD_SECONDS
+from queue_core.storage.held_schedules import FIRST_HOLD_SECONDS
 from sql import limits
 from stickybus import Entry, InvalidPostError, MissedPolicy, NotificationQueue, NotificationService
 from tests import requirements as needs

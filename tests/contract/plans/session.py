@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event
 from sql.database import Database
 from sql.doctor.base import Step
 from sql.registry import doctor_of
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from tests.contract.plans.cost import cost_of
 from tests.contract.plans.operations import Operation
 from tests.contract.plans.statements import Tables

@@ -22,8 +22,8 @@ from queue_core.model.lanes import (
 from queue_core.model.states import State
 from queue_core.storage.store import FIRST_DATE
 from sql.search_keys import StoredKey
-from sql.statements import Statements
 from sql.statements.claims import Claim
+from sql.statements.entries import Statements
 from sql.statements.outcomes import FinishRow
 from tests.contract.plans.tables import ANN, BATCH, DEAD, NODE, OWN
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from bus.persistent import PersistentBus
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT
 from sql.database import Database
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of, engine_of

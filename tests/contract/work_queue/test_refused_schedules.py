@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.holds import LONGEST_HOLD_SECONDS
+from queue_core.storage.held_schedules import LONGEST_HOLD_SECONDS
 from sql import limits
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, statements_of

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam
 import sql.statements.claims
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.handler_pool import HandlerPool
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.nodes import LIVE
 from sql.tables import queue_nodes
 from tests.simulation.planted.bugs import Planting, bug

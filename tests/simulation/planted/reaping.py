@@ -11,7 +11,7 @@ import queue_core.cluster.reaper
 import sql.statements.base
 import sql.statements.lanes
 from queue_core.cluster.reaper import Reaper
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from sql.statements.nodes import DEAD, Nodes
 from tests.simulation.planted.bugs import Planting, bug
 

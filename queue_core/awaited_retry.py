@@ -47,7 +47,7 @@ class RetryOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is None or self.state in _ENDS
 
 
-class Retrial:
+class AwaitedRetry:
     """Retries one entry and watches the new one."""
 
     def __init__(self, store: Store, feeds: Feeds) -> None:

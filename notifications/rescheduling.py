@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from notifications.queue_notifications import QueueNotifications
+from notifications.scheduling import Scheduling
 from queue_core.model.entry import Entry
 from queue_core.model.posting import Posting, SearchKey
 from queue_core.runtime.awaitable import awaited
@@ -32,7 +32,7 @@ class UpdateOptions(TypedDict, total=False):
     at: datetime | None
 
 
-class WaitingNotifications(QueueNotifications):
+class Rescheduling(Scheduling):
     """Those of one queue."""
 
     def update(

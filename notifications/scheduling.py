@@ -29,7 +29,7 @@ from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
 
 
-class QueueNotifications(Reads, QueueKeys):
+class Scheduling(Reads, QueueKeys):
     """The notifications of one queue."""
 
     def __init__(self, service_name: str, queue_name: str, *, engine: QueueEngine) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.compiler import compiles
 
-from sql.statements.insertion import InsertNew
+from sql.statements.insert_new import InsertNew
 
 
 @compiles(InsertNew, "mysql", "mariadb")

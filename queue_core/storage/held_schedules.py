@@ -11,7 +11,7 @@ FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS = 1.0, 60.0
 """After the first failure; each further one doubles it up to the latter."""
 
 
-class Holds:
+class HeldSchedules:
     """In the memory of this process, by queue and name: each process finds out for itself."""
 
     def __init__(self, clock: Clock) -> None:

@@ -12,7 +12,7 @@ from sql.search_keys import StoredKey
 from sql.statements.base import PairStatements
 
 
-class Keyed(PairStatements):
+class BySearchKey(PairStatements):
     """Rows by their search keys, of one queue or of all (None), created until a date."""
 
     def keyed(
