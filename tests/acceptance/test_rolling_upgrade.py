@@ -1,7 +1,6 @@
 """Processes of the version before beside those of this one, during an upgrade and afterwards.
 
-`version_before.txt` names the commit whose code is run. A release moves it on, and so does a change
-that raises `works_since`.
+`version_before.txt` names the commit of the last release, which users have: its code is run.
 """
 
 from __future__ import annotations
