@@ -21,7 +21,7 @@ from tests.acceptance.node_process import NodeProcess, bus_on, node_process
 from tests.contract.harness import eventually
 
 _HERE = Path(__file__).parent
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
