@@ -119,10 +119,12 @@ class Renew:
     Attributes:
         task: The version whose arrival moves.
         seconds: The lease from now; 0 or less: the task is released.
+        undo_claim: Whether the claim counts no more: nobody has seen the task that it took.
     """
 
     task: TaskRef
     seconds: float
+    undo_claim: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,11 @@ class Unread:
 UNREAD = Unread()
 """The value of a task, or the content of a doc, that was read without."""
 
+MOST_LEVELS = 30
+"""Lists and objects inside one another. gRPC's callers can't read many more: they would lose the
+task, and its lease, each time they claim it."""
 _SINGLE = frozenset({type(None), bool, int, float, str})
+_SEVERAL = frozenset({list, dict})
 
 
 def encode(value: Any, cap_bytes: int, *, what: str) -> Stored:
@@ -70,18 +74,22 @@ def decode(text: str | None, data: bytes | None) -> Any:
 
 def _check_kinds(value: Any) -> None:
     """Raise ValueError unless a value arrives as it was given: of JSON's types, all do."""
-    waiting = [value]
+    waiting = [(value, 0)]
     while waiting:
-        one = waiting.pop()
+        one, levels = waiting.pop()
         kind = type(one)
+        if kind in _SEVERAL:
+            levels += 1
+            if levels > MOST_LEVELS:
+                raise ValueError(f"it has more than {MOST_LEVELS} levels of lists and objects")
         if kind is Unread:
             raise ValueError("it was not read: read it, or give a new one")
         if kind is dict:
             if any(type(name) is not str for name in one):
                 raise ValueError("a name in it is no text")
-            waiting.extend(one.values())
+            waiting.extend((inner, levels) for inner in one.values())
         elif kind is list:
-            waiting.extend(one)
+            waiting.extend((inner, levels) for inner in one)
         elif kind not in _SINGLE:
             raise ValueError(f"it holds a {kind.__name__}")
         elif kind is float and not math.isfinite(one):

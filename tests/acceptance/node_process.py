@@ -39,7 +39,7 @@ SETTINGS: Final[dict[str, Any]] = {
 }
 FILLED_AT_ONCE: Final = 1_000
 KEYS: Final = 3
-_BOUND_SECONDS: Final = 30.0
+_BOUND_SECONDS: Final = 90.0
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 

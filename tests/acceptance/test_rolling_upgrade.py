@@ -1,7 +1,6 @@
 """Processes of the version before beside those of this one, during an upgrade and afterwards.
 
-`version_before.txt` names the commit whose code is run. A release moves it on, and so does a change
-that raises `works_since`.
+`version_before.txt` names the commit of the last release, which users have: its code is run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.acceptance.node_process import NodeProcess, bus_on, node_process
 from tests.contract.harness import eventually
 
 _HERE = Path(__file__).parent
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

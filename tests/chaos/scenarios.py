@@ -295,7 +295,7 @@ SCENARIOS = {
         Scenario(
             "order-restart",
             restart,
-            ("postgresql", "mariadb"),
+            SERVERS,
             own_server=True,
             settings={"link": Link.ORDER},
         ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
@@ -229,6 +229,14 @@ async def send_awaited(job: Job) -> Insert | None:
     return None if job.given_up else Insert(queue="sent", value=job.task.value["to"])
 
 
+def bill(job: Job) -> None:
+    job.connection.execute(text("SELECT 1"), {"id": job.task.value})
+
+
+async def bill_awaited(job: Job) -> None:
+    await job.async_connection.execute(text("SELECT 1"), {"id": job.task.value})
+
+
 def of_tasks(session: Session) -> list[str]:
     held = work.try_claim("mail", "push", lease_seconds=30)
     if held is not None:
@@ -244,6 +252,7 @@ async def of_tasks_awaited(session: AsyncSession) -> None:
 
 
 Worker(work, send, "mail", concurrency=4, retry=ImmediateRetries(3)).run(until_empty=True)
+Worker(work, bill, "bills", engine=create_engine("sqlite:///shop.db"))
 Worker(work, send_awaited, "mail", "push", error_queue=lambda queue: f"{queue}/failed")
 
 with bus, service:

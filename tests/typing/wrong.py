@@ -201,6 +201,8 @@ async def awaited_tasks(work: WorkQueue, core: Connection) -> None:
 def of_a_task(task: Task) -> None: ...
 def send(job: Job) -> Insert: return Insert(queue="sent", value=job.task.value)
 def answer(job: Job) -> str: return job.task.id
+def bill(job: Job) -> None: job.connection.nonsense()  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType
+async def bill_awaited(job: Job) -> None: await job.connection.commit()  # error: func-returns-value,misc reportGeneralTypeIssues
 
 
 def workers(work: WorkQueue) -> None:

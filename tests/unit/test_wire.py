@@ -60,7 +60,7 @@ all_actions = some.one_of(
     of(actions.Change, task=task_refs, queue=some.none() | texts, **contents),
     of(actions.Delete, task=task_refs),
     of(actions.Depend, task=task_refs),
-    of(actions.Renew, task=task_refs, seconds=seconds),
+    of(actions.Renew, task=task_refs, seconds=seconds, undo_claim=some.booleans()),
     of(actions.InsertDoc, namespace=texts, key=texts, content=values, id=some.none() | texts),
     of(actions.ChangeDoc, doc=doc_refs, content=values, delay=seconds),
     of(actions.DeleteDoc, doc=doc_refs),

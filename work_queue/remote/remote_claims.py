@@ -80,7 +80,7 @@ class RemoteClaims:
                 await self._line.ask(wire.LEAVE, wire.Leave(claim.ticket))
                 taken = await asking
                 if taken:
-                    release = tuple(Renew(task.ref, 0.0) for task in taken)
+                    release = tuple(Renew(task.ref, 0.0, undo_claim=True) for task in taken)
                     await self._line.ask(wire.MODIFY, wire.Modify(claim.request.claimant, release))
         except (StickybusError, TimeoutError):
             pass

@@ -17,7 +17,7 @@ from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
 from work_queue.faults import DependencyError
 from work_queue.finished_task import FinishedTask
-from work_queue.modification import Action
+from work_queue.modification import Action, Renew
 from work_queue.modified import Modified
 from work_queue.refs import TaskRef
 from work_queue.requests import (
@@ -91,12 +91,16 @@ class Calls(SettingCalls):
                 return await self._until_stop(claim)
 
     async def give_back(self, claimed: Sequence[Task] | Sequence[DocSet]) -> None:
-        """Release what was claimed for a caller whom it did not reach."""
+        """Release what was claimed for a caller whom it did not reach.
+
+        It was no claim then: of a task that many callers did not get, workers must not believe that
+        it kills them.
+        """
         if claimed:
             # If it changed in between, somebody has it, and needs nothing from us.
             with suppress(DependencyError):
                 await self._work.modify_async(
-                    *(one.release() for one in claimed), claimant=claimed[0].claimant
+                    *(_unclaim(one) for one in claimed), claimant=claimed[0].claimant
                 )
 
     async def claim_docs(
@@ -295,6 +299,12 @@ def _named(task: Task) -> Task:
     """A task's id, version, queue and dates, without what it holds."""
     empty: dict[str, Any] = {"claims": 0, "attempt": 0, "err": "", "failed_in": ""}
     return replace(task, value=UNREAD, claimant=NOBODY, **empty)
+
+
+def _unclaim(claimed: Task | DocSet) -> Action:
+    if isinstance(claimed, Task):
+        return Renew(claimed.ref, 0.0, undo_claim=True)
+    return claimed.release()
 
 
 def _stops() -> LifecycleError:

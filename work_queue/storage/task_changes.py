@@ -182,6 +182,8 @@ class TaskChanges:
         row = self._rows[action.task.id]
         if isinstance(action, Renew):
             arrival, claims = moment.arrival(action.seconds), row.claims
+            if action.undo_claim:
+                claims = max(0, claims - 1)
         elif isinstance(action, Replay):
             arrival, claims = moment.now, 0
         else:
@@ -195,7 +197,7 @@ class TaskChanges:
             "modified_date": moment.now,
         }
         if isinstance(action, Renew):
-            return values
+            return values | {"claims": claims}
         if isinstance(action, Replay):
             begun = {"queue": action.queue, "claims": 0, "attempt": 0}
             return values | begun | {"err": None, "failed_in": None}

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Connection
+
+from queue_core.errors import ConfigurationError
 from work_queue.document import DocSet
 from work_queue.task import Task
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class Job:
@@ -17,8 +23,6 @@ class Job:
         task: The task as it was claimed. The actions that the handler returns may name this
         version.
         sets: The doc sets that were claimed for it, in the order of the worker's `docs`.
-        connection: In a worker with an `engine`: the connection whose transaction ends with the
-            handler: a Connection, or in a coroutine an AsyncConnection. Else None.
     """
 
     def __init__(
@@ -27,12 +31,43 @@ class Job:
         sets: tuple[DocSet, ...],
         given_up: threading.Event,
         hold: Callable[[Iterable[Task]], None],
+        connection: Any = None,
     ) -> None:
         self.task = task
         self.sets = sets
-        self.connection: Any = None
         self._given_up = given_up
         self._hold = hold
+        self._connection = connection
+
+    @property
+    def connection(self) -> Connection:
+        """The connection whose transaction ends with the handler, in a worker with an `engine`.
+
+        In a coroutine function it is the `async_connection`, which has its own type there.
+
+        Raises:
+            ConfigurationError: The worker has no `engine`.
+        """
+        connection: Connection = self._there()
+        return connection
+
+    @property
+    def async_connection(self) -> AsyncConnection:
+        """The same for a coroutine function, whose worker has an AsyncEngine.
+
+        Raises:
+            ConfigurationError: The worker has no `engine`.
+        """
+        connection: AsyncConnection = self._there()
+        return connection
+
+    def _there(self) -> Any:
+        if self._connection is None:
+            raise ConfigurationError(
+                "the worker has no engine, so a job has no connection. Give it engine=.",
+                key="engine",
+            )
+        return self._connection
 
     @property
     def given_up(self) -> bool:

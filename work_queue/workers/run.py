@@ -6,7 +6,9 @@ import asyncio
 import random
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 from sqlalchemy.exc import DBAPIError
 
@@ -31,6 +33,9 @@ CANCEL_SECONDS = 10.0
 """How long a cancelled coroutine may take to end."""
 REFUSED = StickybusError, DBAPIError
 """What a database answers, or that it does not."""
+
+MakeJob: TypeAlias = Callable[..., Job]
+"""Makes the job of a handler, with its connection if it has one."""
 
 log = get_logger(__name__)
 
@@ -114,8 +119,8 @@ class Run:
 
     async def _handled(self) -> BaseException | None:
         """Await the handler and its commit; returns why they failed."""
-        job = Job(self._task, tuple(self._lease.sets), self._given_up, self._lease.hold)
-        running = self._start(job)
+        sets = tuple(self._lease.sets)
+        running = self._start(partial(Job, self._task, sets, self._given_up, self._lease.hold))
         renewing = asyncio.ensure_future(self._renewed())
         try:
             await asyncio.wait(
@@ -140,34 +145,34 @@ class Run:
             self._end = "done"
         return error
 
-    def _start(self, job: Job) -> asyncio.Future[None]:
+    def _start(self, job: MakeJob) -> asyncio.Future[None]:
         if self._options.is_asynchronous:
             return asyncio.ensure_future(self._call_async(job))
         return in_thread(lambda: self._call(job))
 
-    def _call(self, job: Job) -> None:
+    def _call(self, job: MakeJob) -> None:
         handler: Any = self._options.handler
         engine: Any = self._options.engine
         if engine is None:
-            self._lease.finish(_no_iteration_end(handler, job), None)
+            self._lease.finish(_no_iteration_end(handler, job()), None)
             return
-        with engine.begin() as job.connection:
-            mark(job.connection)
-            actions = _no_iteration_end(handler, job)
-            check(job.connection)
-            self._lease.finish(actions, job.connection)
+        with engine.begin() as connection:
+            mark(connection)
+            actions = _no_iteration_end(handler, job(connection))
+            check(connection)
+            self._lease.finish(actions, connection)
 
-    async def _call_async(self, job: Job) -> None:
+    async def _call_async(self, job: MakeJob) -> None:
         handler: Any = self._options.handler
         engine: Any = self._options.engine
         if engine is None:
-            await self._finish_async(actions_of(await handler(job)), None)
+            await self._finish_async(actions_of(await handler(job())), None)
             return
-        async with engine.begin() as job.connection:
-            await job.connection.run_sync(mark)
-            actions = actions_of(await handler(job))
-            await job.connection.run_sync(check)
-            await self._finish_async(actions, job.connection)
+        async with engine.begin() as connection:
+            await connection.run_sync(mark)
+            actions = actions_of(await handler(job(connection)))
+            await connection.run_sync(check)
+            await self._finish_async(actions, connection)
 
     async def _finish_async(self, actions: tuple[Action, ...], connection: Any) -> None:
         await awaited(lambda inner: self._lease.finish(actions, inner), connection)

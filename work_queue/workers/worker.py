@@ -61,8 +61,8 @@ class Worker:
             it can't be stopped, and its result is not written. None: no limit.
         concurrency: How many handlers run at a time.
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
-            handler's own SQL on `Job.connection` commits with what it returns, or not at all. None
-            if the work queue is a service's.
+            handler's own SQL on `Job.connection`, or `Job.async_connection`, commits with what it
+            returns, or not at all. None if the work queue is a service's.
         grace_seconds: How long SIGTERM and SIGINT wait for running handlers.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 

@@ -32,6 +32,9 @@ from work_queue.modification import (
     RenewSet,
 )
 from work_queue.refs import DocRef, SetRef, TaskPlace, TaskRef
+from work_queue.service.rpc.descriptors import API
+from work_queue.service.rpc.values import read_value, write_value
+from work_queue.values import MOST_LEVELS
 from work_queue.work_queue import WorkQueue
 
 REF, DOC, SET = TaskRef("t", 0), DocRef("n", "d", 0), SetRef("n", "k", 0)
@@ -178,6 +181,44 @@ def test_a_value_that_would_not_survive_is_refused(work: WorkQueue, value: objec
     with pytest.raises(PayloadNotSerialisableError, match="Nothing was written"):
         work.insert("a", value)
     assert work.queues() == {}
+
+
+def nested(levels: int, kind: type[list[Any] | dict[str, Any]]) -> Any:
+    """A value of so many lists or objects, one inside another."""
+    value: Any = 1
+    for _ in range(levels):
+        value = [value] if kind is list else {"a": value}
+    return value
+
+
+@needs.any_database
+@pytest.mark.parametrize("kind", [list, dict])
+def test_a_value_is_as_deep_as_grpcs_callers_can_read(work: WorkQueue, kind: Any) -> None:
+    deepest, too_deep = nested(MOST_LEVELS, kind), nested(MOST_LEVELS + 1, kind)
+    work.insert("a", deepest)
+    task = work.claim("a")
+    assert task.value == deepest
+    message = API["ModifyRequest"]()
+    write_value(deepest, message.changes.add().new_data.value)
+    again = API["ModifyRequest"].FromString(message.SerializeToString())
+    assert read_value(again.changes[0].new_data.value) == deepest
+    for action in (
+        Insert(queue="a", value=too_deep),
+        task.change(value=too_deep),
+        InsertDoc(namespace="n", key="k", content=too_deep),
+    ):
+        with pytest.raises(PayloadNotSerialisableError, match=f"more than {MOST_LEVELS} levels"):
+            work.modify(action)
+    assert work.queues() == {"a": 1}
+
+
+@needs.any_database
+@pytest.mark.timeout(30)
+def test_a_value_that_holds_itself_is_refused(work: WorkQueue) -> None:
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(PayloadNotSerialisableError, match=f"more than {MOST_LEVELS} levels"):
+        work.insert("a", value)
 
 
 @needs.any_database

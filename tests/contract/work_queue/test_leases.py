@@ -10,7 +10,7 @@ from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.work_queue.test_tasks import HOUR, claimed, faults
 from work_queue.document import DocClaim
 from work_queue.faults import Fault, FaultKind
-from work_queue.modification import Insert, InsertDoc
+from work_queue.modification import Insert, InsertDoc, Renew
 from work_queue.refs import SetRef
 from work_queue.work_queue import WorkQueue
 
@@ -55,6 +55,14 @@ def test_scenario_19_a_release_lets_others_claim(work: WorkQueue) -> None:
     assert modified.changed[0].claimant == modified.changed_sets[0].claimant == ""
     assert claimed(work, claimant="other").claims == 2
     assert work.claim_docs(DocClaim("n", "k"), claimant="other")[0].version == 3
+
+
+def test_a_claim_that_nobody_has_seen_counts_no_more(work: WorkQueue) -> None:
+    work.insert("a")
+    work.modify(claimed(work).release())
+    [undone] = work.modify(Renew(claimed(work).ref, 0.0, undo_claim=True)).changed
+    assert (undone.claims, undone.claimant, undone.version) == (1, "", 4)
+    assert claimed(work).claims == 2
 
 
 def test_scenario_20_one_modification_renews_and_releases(work: WorkQueue) -> None:

@@ -38,7 +38,7 @@ def test_over_http(database_url: URL, services: Services, monkeypatch: pytest.Mo
         monkeypatch.setattr(Request, "is_disconnected", gone)
         assert work.try_claim("a")
         [task] = stored.tasks("a")
-        assert (task.claimant, task.version) == ("", 2)
+        assert (task.claimant, task.version, task.claims) == ("", 2, 0)
         assert work.claim_docs(SET)
         assert is_free(stored)
 
@@ -74,7 +74,7 @@ def test_over_grpc(database_url: URL) -> None:
         with pytest.raises(ConnectionError):
             asyncio.run(claim.unary_stream(wire.CLAIM.ask(asked, 100), Vanished()))
         [task] = stored.tasks("a")
-        assert (task.claimant, task.version) == ("", 2)
+        assert (task.claimant, task.version, task.claims) == ("", 2, 0)
 
 
 @needs.any_database

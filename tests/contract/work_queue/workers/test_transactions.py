@@ -41,6 +41,18 @@ def test_scenario_85_the_handlers_sql_commits_with_its_modification(
 
 
 @pytest.mark.database_only
+@pytest.mark.parametrize("name", ["connection", "async_connection"])
+def test_a_job_of_a_worker_without_an_engine_says_that_it_has_no_connection(
+    work: WorkQueue, name: str
+) -> None:
+    work.insert("a")
+    worker = Worker(work, lambda job: getattr(job, name), "a", retry=ImmediateRetries(0))
+    worker.run(until_empty=True)
+    [failed] = work.tasks("a/err")
+    assert "Give it engine=" in failed.err
+
+
+@pytest.mark.database_only
 def test_a_handler_that_lost_its_lease_rolls_back(work: WorkQueue, orders: Orders) -> None:
     left = threading.Event()
 
@@ -84,7 +96,7 @@ def test_a_coroutines_sql_commits_with_its_modification(
     fails: bool,  # noqa: FBT001 -- a parameter of the test
 ) -> None:
     async def handle(job: Job) -> Insert:
-        await job.connection.execute(orders.add(job.task.value))
+        await job.async_connection.execute(orders.add(job.task.value))
         if fails:
             raise ValueError
         return Insert(queue="b")
@@ -129,8 +141,8 @@ def test_a_coroutine_that_ends_its_transaction_by_a_statement_has_failed(
     work: WorkQueue, orders: Orders, database_url: URL
 ) -> None:
     async def handle(job: Job) -> Insert:
-        await job.connection.execute(orders.add(7))
-        await job.connection.execute(text("ROLLBACK"))
+        await job.async_connection.execute(orders.add(7))
+        await job.async_connection.execute(text("ROLLBACK"))
         return Insert(queue="b")
 
     async def run() -> None:
