@@ -10,6 +10,7 @@ import pytest
 
 import history_pipeline
 from history_pipeline import Period
+from history_pipeline.period import compared
 from queue_core.errors import StickybusError
 
 NOW = datetime.now(UTC)
@@ -85,3 +86,8 @@ def test_a_bad_argument_is_refused_before_the_session_is_touched(call: str, key:
     for value in BAD[call][key]:
         with pytest.raises(StickybusError):
             function(Untouched(), **{**CALLS[call], key: value})
+
+
+def test_a_report_may_end_when_the_calendar_begins() -> None:
+    begin = datetime.min.replace(tzinfo=UTC)
+    assert compared(begin)["week_before"].since == begin
