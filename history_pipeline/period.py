@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.clock import in_utc
 
 DAY = timedelta(days=1)
+_EARLIEST = datetime.min.replace(tzinfo=UTC) + 8 * DAY
+"""The calendar has no day a week before the day before an earlier one."""
 
 
 class Period(NamedTuple):
@@ -27,8 +30,14 @@ class Period(NamedTuple):
 
         Returns:
             True if a moment of the day is in the period.
+
+        Raises:
+            ConfigurationError: It is no day.
         """
-        start = datetime.fromisoformat(day).replace(tzinfo=UTC)
+        try:
+            start = datetime.fromisoformat(day).replace(tzinfo=UTC)
+        except (TypeError, ValueError) as error:
+            raise not_allowed("day", day, "a day, such as 2026-03-01") from error
         return (self.since is None or self.since - start < DAY) and (
             self.until is None or start < self.until
         )
@@ -46,9 +55,19 @@ def period_of(since: datetime | None, until: datetime | None) -> Period:
     )
 
 
+def checked(period: Period) -> Period:
+    """A caller's period, in UTC.
+
+    Raises ConfigurationError if it is none, and NaiveDateTimeError or InvalidPostError for a date.
+    """
+    of_kind(period, Period, key="period")
+    return period_of(*period)
+
+
 def compared(now: datetime) -> dict[str, Period]:
     """The last whole day (UTC) before `now`, and the seven days before it."""
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = max(now.astimezone(UTC), _EARLIEST)
+    today = today.replace(hour=0, minute=0, second=0, microsecond=0)
     yesterday = today - DAY
     return {
         "yesterday": Period(yesterday, today),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
-from queue_core.runtime.arguments import not_allowed
+from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.deprecation import deprecated
 
 
@@ -37,7 +37,11 @@ HELP: dict[str, str] = {one.name: one.metadata["help"] for one in fields(Scale)}
 
 
 def scale_of(scale: Scale, **old: int | None) -> Scale:
-    """A scale with the sizes that a caller gave by their former keywords, each with a warning."""
+    """A scale with the sizes that a caller gave by their former keywords, each with a warning.
+
+    Raises ConfigurationError.
+    """
+    of_kind(scale, Scale, key="scale")
     given = {name: value for name, value in old.items() if value is not None}
     for name in given:
         deprecated(f"{name}=", f"scale=Scale({name}=...)")

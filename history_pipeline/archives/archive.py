@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from history_pipeline.archives.archive_log import ArchiveLog, archived_tables
 from history_pipeline.archives.manifest import DataFile, live_files
+from history_pipeline.archives.place import directory
 from history_pipeline.archives.storage import Storage, storage_of
 from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError
 from history_pipeline.period import EVER, Period, period_of
@@ -27,8 +28,9 @@ from history_pipeline.rows.columns import EVENT_DATE
 from history_pipeline.rows.entries import within
 from history_pipeline.rows.fingerprint import Fingerprint
 from history_pipeline.rows.hashes import aggregates, row_hash
-from history_pipeline.rows.kind import kind_of
+from history_pipeline.rows.kind import check_table, kind_of
 from history_pipeline.rows.schema import spark_schema
+from queue_core.runtime.arguments import of_kind
 
 _MARKS_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 """Whether the file _SUCCESS is written; a manifest is what says so."""
@@ -51,7 +53,7 @@ class Archive(ArchiveLog[Storage]):
     """
 
     def __init__(self, spark: SparkSession, target: str, table: str) -> None:
-        super().__init__(storage_of(spark, f"{target}/{table}"), table)
+        super().__init__(storage_of(spark, f"{directory(target)}/{table}"), table)
         self.spark = spark
         self.kind = kind_of(table)
         self.schema = spark_schema(self.kind.columns)
@@ -188,16 +190,23 @@ def read_archive(
             left out.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveTargetError: Spark can't reach the directory.
+        ConfigurationError: `table` is none that is archived, or `target` no directory.
         NaiveDateTimeError: A date has no time zone.
     """
     period = period_of(since, until)
-    archive = Archive(spark, target, _table_of(spark, target, table))
+    where, name = directory(target), None if table is None else _archive_name(table)
+    archive = Archive(spark, where, name or _only_table(spark, where))
     return archive.read(live_files(archive.open()), period)
 
 
-def _table_of(spark: SparkSession, target: str, table: str | None) -> str:
-    if table is not None:
-        return kind_of(table).archive_name(table)
+def _archive_name(table: str) -> str:
+    of_kind(table, str, key="table")
+    name = kind_of(table).archive_name(table)
+    check_table(name)
+    return name
+
+
+def _only_table(spark: SparkSession, target: str) -> str:
     tables = archived_tables(storage_of(spark, target))
     if len(tables) > 1:
         raise ArchiveNotFoundError(

@@ -11,6 +11,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import Author, Kind, Manifest
+from history_pipeline.archives.place import folder
 from history_pipeline.archives.verification import manifests_of
 from history_pipeline.rows.parts import Part
 
@@ -68,13 +69,15 @@ def archive_changes(
         A change for each manifest, which are never changed or removed.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or changed, or can't be read.
         ArchiveConflictError: The database does not know a run of the archive.
         ArchiveTargetError: The directory can't be reached.
         StickybusError: The database can't be opened.
     """
-    manifests, _lost = manifests_of(ArchiveLog(ArrowStorage(f"{target}/{table}"), table), database)
+    log = ArchiveLog(ArrowStorage(folder(target, table)), table)
+    manifests, _lost = manifests_of(log, database)
     return [_change(manifest) for manifest in manifests]
 
 

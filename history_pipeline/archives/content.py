@@ -11,6 +11,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import DataFile, Manifest, live_files
+from history_pipeline.archives.place import check_place
 from history_pipeline.archives.verification import Verified, manifests_of
 from history_pipeline.rows.fingerprint import joined
 
@@ -37,11 +38,13 @@ def verify_content(
         The counts, and the paths of damaged files and lost manifests.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or changed, or can't be read.
         ArchiveConflictError: The database does not know a run of the archive.
         StickybusError: The database can't be opened.
     """
+    check_place(target, table)
     archive = Archive(spark, target, table)
     manifests, lost = manifests_of(archive, database)
     files = live_files(manifests)

@@ -14,6 +14,7 @@ from history_pipeline.archives.archive_log import ArchiveLog, archived_tables
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import live_files
 from history_pipeline.archives.parquet_files import parquet_file
+from history_pipeline.archives.place import directory
 from history_pipeline.archives.sought import Sought
 from history_pipeline.rows.kind import ENTRIES, check_entries
 from history_pipeline.rows.parts import not_archived
@@ -52,7 +53,7 @@ def find_archived(
         tables newest first.
 
     Raises:
-        ConfigurationError: `table` is no main table, but the history of tasks.
+        ConfigurationError: `table` is no main table, or `target` no directory.
         InvalidPostError: A value that no entry can have.
         ArchiveIncompleteError: What is sought of errors was left out in some of the days.
         ArchiveNotFoundError: Nothing was archived there.
@@ -63,11 +64,12 @@ def find_archived(
     sought = Sought(Filter(**filters), queue_name, event_name)
     if table is not None:
         check_entries(table, "this search")
-    tables = [table] if table is not None else archived_tables(ArrowStorage(target), ENTRIES)
+    where = directory(target)
+    tables = [table] if table is not None else archived_tables(ArrowStorage(where), ENTRIES)
     found = [
         located
         for one in tables
-        for located in _newest(ArrowStorage(f"{target}/{one}"), one, sought, most)
+        for located in _newest(ArrowStorage(f"{where}/{one}"), one, sought, most)
     ]
     if table is None:  # ids of different tables say nothing of when
         found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)

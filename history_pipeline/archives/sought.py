@@ -42,9 +42,6 @@ class Sought:
             )
         )
         states = state_values(list(State) if wanted.states is None else wanted.states)
-        self._needs_messages = wanted.error_text is not None or (
-            wanted.error_type is not None and not _is_kept(wanted.error_type)
-        )
         conditions = [
             Condition("processing_state", compute.is_in, pa.array(states, pa.string())),
             *_of_name("queue_name", queue_name, "queue_name", QUEUE_NAME_LENGTH),
@@ -65,6 +62,9 @@ class Sought:
             ),
         ]
         self.search = Search(conditions, (_ID,), HISTORY_ARROW_SCHEMA)
+        self._needs_messages = wanted.error_text is not None or (
+            wanted.error_type is not None and not _is_kept(wanted.error_type)
+        )
 
     def may_be_in(self, file: DataFile) -> bool:
         """Whether the day and the ids of a file allow that it holds such entries."""

@@ -46,7 +46,7 @@ def _queue(queue: str) -> str:
 
 
 def _ids(ids: Iterable[str]) -> pa.Array:
-    known = [ids] if isinstance(ids, str) else list(ids)
-    if isinstance(ids, str) or any(name_fault(one, TASK_ID_BYTES) for one in known):
+    known = None if isinstance(ids, str) or not isinstance(ids, Iterable) else list(ids)
+    if known is None or any(name_fault(one, TASK_ID_BYTES) for one in known):
         raise not_allowed("ids", ids, "a collection of ids that tasks can have")
     return pa.array(known, pa.string())

@@ -11,6 +11,7 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, live_files
 from history_pipeline.archives.parquet_files import parquet_file
+from history_pipeline.archives.place import folder
 from history_pipeline.archives.search import Search
 from history_pipeline.archives.sought_tasks import SoughtTasks
 from history_pipeline.period import Period
@@ -76,7 +77,8 @@ def find_archived_tasks(
         The tasks that match all that is given, the last that ended first.
 
     Raises:
-        ConfigurationError: `queue` or `ids` are no texts that a task can have.
+        ConfigurationError: `queue` or `ids` are no texts that a task can have, or `target` is no
+            directory.
         InvalidPostError: `limit` is no whole number.
         NaiveDateTimeError: A date has no time zone.
         ArchiveNotFoundError: No tasks were archived there.
@@ -93,7 +95,7 @@ def find_archived_tasks(
     )
     sought = SoughtTasks(queue, ids, period)
     names = [name for name in TASKS.names if with_values or name not in TASKS.payload]
-    storage = ArrowStorage(f"{target}/{_TABLE}")
+    storage = ArrowStorage(folder(target, _TABLE))
     files = [
         file for file in live_files(ArchiveLog(storage, _TABLE).open()) if sought.may_be_in(file)
     ]

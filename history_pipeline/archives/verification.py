@@ -12,6 +12,7 @@ from history_pipeline.archives.agreement import patient_agreement
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, Manifest, live_files, manifest_path
+from history_pipeline.archives.place import folder
 from history_pipeline.archives.storage import ReadableStorage
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.fingerprint import joined
@@ -63,13 +64,14 @@ def verify_archive(
         The counts, and the paths of damaged files and lost manifests.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or changed, or can't be read.
         ArchiveConflictError: The database does not know a run of the archive.
         ArchiveTargetError: The directory can't be reached.
         StickybusError: The database can't be opened.
     """
-    storage = ArrowStorage(f"{target}/{table}")
+    storage = ArrowStorage(folder(target, table))
     manifests, lost = manifests_of(ArchiveLog(storage, table), database)
     files = live_files(manifests)
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -100,11 +102,12 @@ def checksums(target: str, *, table: str = "bus_events") -> dict[str, str]:
         The sums in hexadecimal, as `sha256sum` writes them.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or changed, or can't be read.
         ArchiveTargetError: The directory can't be reached.
     """
-    storage = ArrowStorage(f"{target}/{table}")
+    storage = ArrowStorage(folder(target, table))
     log = ArchiveLog(storage, table)
     manifests = log.open()
     return {manifest.path: log.digest(manifest.number) for manifest in manifests} | {

@@ -34,12 +34,14 @@ from history_pipeline.audits.figures import (
     TableAudit,
     tellable_faults,
 )
+from history_pipeline.audits.scope import scope_of
 from history_pipeline.audits.snapshot import Snapshot, TableSnapshot
 from history_pipeline.audits.statistics import statistics
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.progress import Progress, silent
 from history_pipeline.rows.entries import all_of, within
 from history_pipeline.session import own_session
+from queue_core.opening import open_database
 from sql.database import Database
 
 _ID = ("table_name", "record_id")
@@ -82,16 +84,18 @@ def audit(
 
     Raises:
         SchemaMissingError: A table is in neither the database nor the archive.
-        ConfigurationError: A table is the history of tasks.
+        ConfigurationError: An argument is not allowed, or a table is the history of tasks.
+        NaiveDateTimeError: A date of the period has no time zone.
         ArchiveError: The archive can't be read.
+        DatabaseUnreachableError: The database does not answer.
     """
     made = datetime.now(UTC)
-    spark = own_session(spark)
+    archive, tables, period = scope_of(archive, period, progress, tables)
     with ExitStack() as closing:
-        database = None if url is None else Database(url, application_name="stickybus-audit")
+        database = None if url is None else open_database(url, application_name="stickybus-audit")
         if database is not None:
             closing.callback(database.close)
-        snapshot = Snapshot(spark, database, archive, closing)
+        snapshot = Snapshot(own_session(spark), database, archive, closing)
         read = [
             snapshot.read(name)
             for name in _told("reading tables", snapshot.tables(tables), progress)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
-from sqlalchemy import Connection, func, select
 
 from history_pipeline.archives.agreement import check_agreement
 from history_pipeline.archives.archive import Archive, read_archive
@@ -28,6 +27,7 @@ from history_pipeline.rows.entries import differing, entries, once
 from history_pipeline.rows.kind import ENTRIES
 from history_pipeline.rows.schema import HISTORY_SCHEMA
 from history_pipeline.source.data_source import read_history
+from history_pipeline.source.id_bounds import last_id
 from sql import schema
 from sql.database import Database
 from sql.tables import entry_tables
@@ -92,9 +92,9 @@ class Snapshot:
             _live(nothing, table),
             _live(nothing, table).drop("chain_id"),
         )
-        last_id = live_count = history_count = archived_count = None
+        newest = live_count = history_count = archived_count = None
         if table in self._live_tables:
-            last_id, live, live_count, ended, history_count = self._read_database(table)
+            newest, live, live_count, ended, history_count = self._read_database(table)
         if self._archive is not None and table in self._archived_tables:
             archived = entries(
                 read_archive(self._spark, self._archive, table).select(*READ_COLUMNS), table
@@ -107,7 +107,7 @@ class Snapshot:
             ended=ended,
             live=live,
             differing=differ,
-            last_id=last_id,
+            last_id=newest,
             live_count=live_count,
             history_count=history_count,
             archived_count=archived_count,
@@ -116,17 +116,20 @@ class Snapshot:
     def _read_database(self, table: str) -> tuple[int, DataFrame, int, DataFrame, int]:
         assert self._database is not None  # noqa: S101 -- it has told of the table
         url = self._database.url
-        last_id = self._database.fetch(lambda connection: _last_id(connection, table))
+        pair = entry_tables(table)
+        newest = self._database.fetch(
+            lambda connection: last_id(connection, (pair.main, pair.history))
+        )
         if table in self._archived_tables and self._archive is not None:
             archive = Archive(self._spark, self._archive, table)
             manifests = check_agreement(archive, self._database)
-            last_id = max(last_id, *(file.last_id for file in live_files(manifests)), 0)
+            newest = max(newest, *(file.last_id for file in live_files(manifests)), 0)
         live, live_count = self._kept(
             _live(read_history(self._spark, url, table, columns=_LIVE_COLUMNS), table)
         )
         history = read_history(self._spark, url, f"{table}_history", columns=READ_COLUMNS)
         ended, history_count = self._kept(entries(history, table))
-        return last_id, live, live_count, ended, history_count
+        return newest, live, live_count, ended, history_count
 
     def _kept(self, rows: DataFrame) -> tuple[DataFrame, int]:
         """The rows, read now and kept on disk, and how many there are."""
@@ -138,13 +141,3 @@ class Snapshot:
 def _live(rows: DataFrame, table: str) -> DataFrame:
     chain = F.coalesce("origin_id", "record_id").alias("chain_id")
     return rows.select(F.lit(table).alias("table_name"), "record_id", chain)
-
-
-def _last_id(connection: Connection, table: str) -> int:
-    """The largest id that anybody can see; 0 if there is none."""
-    pair = entry_tables(table)
-    largest = [
-        connection.execute(select(func.max(one.c.record_id))).scalar()
-        for one in (pair.main, pair.history)
-    ]
-    return max(0, *(found or 0 for found in largest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +18,7 @@ from history_pipeline.audits.task_figures import TaskAudit
 from history_pipeline.reports.page import render
 from history_pipeline.reports.task_page import render_tasks, task_verdict
 from history_pipeline.reports.verdict import Verdict, verdict
+from queue_core.runtime.arguments import not_allowed, of_kind
 
 
 def as_json(audit: Audit | TaskAudit) -> dict[str, Any]:
@@ -64,8 +66,10 @@ def write_figures(audit: Audit | TaskAudit, folder: Path) -> list[Path]:
         The paths of the files.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         OSError: The folder can't be written.
     """
+    _check(audit, folder, key="folder")
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(as_json(audit), indent=2, ensure_ascii=False, allow_nan=False)
     written = [
@@ -87,10 +91,24 @@ def write_page(audit: Audit | TaskAudit, path: Path) -> None:
         path: The file.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         OSError: The file can't be written.
     """
+    _check(audit, path, key="path")
     page = render(audit) if isinstance(audit, Audit) else render_tasks(audit)
     _replace(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+
+
+def _check(audit: Audit | TaskAudit, path: Path, *, key: str) -> None:
+    """Raises ConfigurationError for other figures, and for what no file system has as a path."""
+    of_kind(audit, Audit, TaskAudit, key="audit")
+    of_kind(path, Path, key=key)
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise not_allowed(key, path, "a path that the file system can have")
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:

@@ -31,6 +31,7 @@ from history_pipeline.audits.figures import (
     known_tables,
     tellable_faults,
 )
+from history_pipeline.audits.scope import scope_of
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.progress import Progress, silent
 from history_pipeline.rollups.id_ranges import IdRanges
@@ -41,6 +42,7 @@ from history_pipeline.rollups.rollup import ROLLED_ENTRIES
 from history_pipeline.rollups.sketch import RELATIVE_ERROR
 from history_pipeline.rollups.tallies import ID_TABLES, ranges_by_table
 from history_pipeline.rows.kind import ENTRIES
+from queue_core.opening import open_database
 from sql import schema
 from sql.database import Database
 
@@ -76,13 +78,16 @@ def rolled_audit(
 
     Raises:
         SchemaMissingError: A table is in neither the database nor the archive.
-        ConfigurationError: A table is the history of tasks.
+        ConfigurationError: An argument is not allowed, or a table is the history of tasks.
+        NaiveDateTimeError: A date of the period has no time zone.
         ArchiveError: The archive can't be read.
+        DatabaseUnreachableError: The database does not answer.
     """
     made = datetime.now(UTC)
+    archive, tables, period = scope_of(archive, period, progress, tables)
     spans = {"period": period, **compared(period.until or made)}
     with ExitStack() as closing:
-        database = None if url is None else Database(url, application_name="stickybus-audit")
+        database = None if url is None else open_database(url, application_name="stickybus-audit")
         if database is not None:
             closing.callback(database.close)
         live = () if database is None else database.fetch(schema.main_tables)

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 from pyarrow import compute
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Table
 
 from history_pipeline.archives.agreement import check_agreement
 from history_pipeline.archives.archive_log import ArchiveLog
@@ -26,6 +26,7 @@ from history_pipeline.rollups.kept_rollups import KeptRollups, rolled_files
 from history_pipeline.rollups.rolling import Rolling
 from history_pipeline.rollups.tallies import ID_TABLES, Rollup, ranges_by_table
 from history_pipeline.rows.arrow_entries import without_messages
+from history_pipeline.source.id_bounds import id_bounds, last_id
 from history_pipeline.source.pages import pages
 from sql.database import Database
 from sql.tables import entry_tables
@@ -88,7 +89,7 @@ def read_table(
     files = live_files(manifests)
     if database is not None:
         tables = _tables(rolling, name)
-        found.last_id = database.fetch(lambda connection: _last_id(connection, tables))
+        found.last_id = database.fetch(lambda connection: last_id(connection, tables))
         found.last_id = max(found.last_id, *(file.last_id for file in files), 0)
     if log is not None:
         _read_days(found, log.storage, files, spans, progress)
@@ -147,7 +148,7 @@ def _read_history(
     """Add live history. Returns the rows whose ids are archived as well, which were not added."""
     rolling = found.rolling
     table = rolling.kind.history(found.name)
-    first, last = database.fetch(lambda connection: _bounds(connection, table))
+    first, last = database.fetch(lambda connection: id_bounds(connection, table))
     step = f"{found.name}: rows of history"
     doubtful, found.history_count = [rolling.columns.empty_table()], 0
     batches = pages(database, table, rolling.columns, first_id=first, last_id=last)
@@ -230,25 +231,13 @@ def _differing(rolling: Rolling, live: pa.Table, archived: pa.Table) -> list[int
 def _live(database: Database, name: str) -> pa.Table:
     """Live entries: record_id, chain_id."""
     table = entry_tables(name).main
-    first, last = database.fetch(lambda connection: _bounds(connection, table))
+    first, last = database.fetch(lambda connection: id_bounds(connection, table))
     batches = pages(database, table, _LIVE_SCHEMA, first_id=first, last_id=last)
     rows = pa.Table.from_batches(batches, _LIVE_SCHEMA)
     chains = compute.coalesce(rows["origin_id"], rows["record_id"])
     return pa.table({"record_id": rows["record_id"], "chain_id": chains})
 
 
-def _bounds(connection: Connection, table: Table) -> tuple[int, int]:
-    """The lowest and the highest id; 1 and 0 if there is no row."""
-    statement = select(func.min(table.c.record_id), func.max(table.c.record_id))
-    lowest, highest = connection.execute(statement).one()
-    return (1, 0) if lowest is None else (lowest, highest)
-
-
 def _tables(rolling: Rolling, name: str) -> set[Table]:
     """The history, and the main table if it has one."""
     return {rolling.kind.table(name), rolling.kind.history(name)}
-
-
-def _last_id(connection: Connection, tables: Iterable[Table]) -> int:
-    """The largest id that anybody can see; 0 if there is none."""
-    return max(_bounds(connection, table)[1] for table in tables)

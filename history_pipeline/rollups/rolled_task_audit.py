@@ -10,6 +10,7 @@ from sqlalchemy import URL
 
 from history_pipeline.archives.archive_log import archived_tables
 from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.audits.scope import scope_of
 from history_pipeline.audits.task_figures import TaskAudit
 from history_pipeline.period import EVER, Period, compared
 from history_pipeline.progress import Progress, silent
@@ -49,7 +50,9 @@ def rolled_task_audit(
         (`sketch.RELATIVE_ERROR`).
 
     Raises:
-        ConfigurationError: Neither a database nor an archive was named.
+        ConfigurationError: An argument is not allowed, or neither a database nor an archive was
+            named.
+        NaiveDateTimeError: A date of the period has no time zone.
         ArchiveNotFoundError: The directory holds no archive of tasks.
         ArchiveError: The archive can't be read.
         StickybusError: The database can't be opened.
@@ -58,6 +61,7 @@ def rolled_task_audit(
         >>> write_page(rolled_task_audit(url="sqlite:///shop.db"), Path("tasks.html"))
     """
     made, name = datetime.now(UTC), TASKS.archive_name("")
+    archive, _tables, period = scope_of(archive, period, progress)
     spans = {"period": period, **compared(period.until or made)}
     if url is None and archive is None:
         raise ConfigurationError(

@@ -18,6 +18,8 @@ from history_pipeline.rows.columns import (
     columns_of,
 )
 from queue_core.errors import ConfigurationError
+from queue_core.model.names import table_fault
+from queue_core.runtime.arguments import not_allowed
 from sql.dialect import Dialect
 from sql.families import ENTRIES as ENTRY_TABLES
 from sql.families import WORK_HISTORY
@@ -106,8 +108,14 @@ def kind_of(table: str) -> HistoryKind:
     return TASKS if table == work_task_history.name else ENTRIES
 
 
+def check_table(table: str) -> None:
+    """Raises ConfigurationError for what is neither a main table's name nor `work_task_history`."""
+    if kind_of(table) is ENTRIES and table_fault(table):
+        raise not_allowed("table", table, f"a main table's name, or {work_task_history.name}")
+
+
 def check_entries(table: str, what: str) -> None:
-    """Raises ConfigurationError for a table that has other rows than entries.
+    """Raises ConfigurationError for what is no main table's name, as the history of tasks.
 
     `what`: what needs entries.
     """
@@ -119,3 +127,5 @@ def check_entries(table: str, what: str) -> None:
             key="table",
             value=table,
         )
+    if fault := table_fault(table):
+        raise not_allowed("table", table, fault)

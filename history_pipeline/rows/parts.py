@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from queue_core.errors import ConfigurationError
 from queue_core.model.states import State
+from queue_core.runtime.arguments import not_allowed
+from queue_core.runtime.shown import shown
 
 if TYPE_CHECKING:
     from queue_core.model.entry import Entry
@@ -28,11 +30,13 @@ class Part(StrEnum):
 
 def parts_of(without: Iterable[str]) -> list[Part]:
     """Parts by name, each once. Raises ConfigurationError for one that can't be left out."""
+    if isinstance(without, str) or not isinstance(without, Iterable):
+        raise not_allowed("without", without, f"a collection of {' and '.join(Part)}")
     given = list(without)
     for name in given:
         if name not in list(Part):
             raise ConfigurationError(
-                f"without={name!r} is not allowed: an archive may leave out {' and '.join(Part)} alone. Nothing was read "
+                f"without={shown(name)} is not allowed: an archive may leave out {' and '.join(Part)} alone. Nothing was read "
                 "or written.",
                 key="without",
                 value=name,

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from history_pipeline.errors import SourceOptionError
 from history_pipeline.rows.kind import kind_of
@@ -17,7 +18,9 @@ from history_pipeline.source.options import ReadOptions, StreamOptions, WriteOpt
 from history_pipeline.source.reader import HistoryReader
 from history_pipeline.source.stream import HistoryStreamReader
 from history_pipeline.source.writer import EventWriter
+from queue_core.errors import ConfigurationError
 from queue_core.model.states import States, several
+from queue_core.runtime.arguments import of_kind
 
 FORMAT = "stickybus"
 """The name in `spark.read.format`."""
@@ -87,10 +90,12 @@ def read_history(
         Its rows, which are read when Spark computes something of them.
 
     Raises:
+        ConfigurationError: A date, `url` or `table` is of a wrong kind, or `url` is no URL.
         pyspark.errors.PySparkException: An option can't work. Its text ends with our
             SourceOptionError.
     """
-    options = {"url": make_url(url).render_as_string(hide_password=False), "table": table}
+    of_kind(table, str, key="table")
+    options = {"url": _text_of(url), "table": table}
     numbers = {
         "first_id": first_id,
         "last_id": last_id,
@@ -102,6 +107,7 @@ def read_history(
             options[key] = str(value)
     for key, date in (("since", since), ("until", until)):
         if date is not None:
+            of_kind(date, datetime, key=key)
             options[key] = date.isoformat()
     if states is not None:
         options["states"] = ",".join(several(states))
@@ -109,6 +115,14 @@ def read_history(
     if columns is not None:
         reader = reader.schema(StructType([_schema(table)[name] for name in columns]))
     return reader.load()
+
+
+def _text_of(url: str | URL) -> str:
+    of_kind(url, str, URL, key="url")
+    try:
+        return make_url(url).render_as_string(hide_password=False)
+    except ArgumentError as error:
+        raise ConfigurationError(f"url: {error}", key="url") from error
 
 
 def _schema(table: str) -> StructType:

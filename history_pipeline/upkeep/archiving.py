@@ -20,6 +20,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from history_pipeline.archives.agreement import Agreement
 from history_pipeline.archives.archive import Archive, dated
 from history_pipeline.archives.manifest import Kind, Manifest, new_run
+from history_pipeline.archives.place import check_place
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.rows.columns import EVENT_DATE
@@ -37,6 +38,7 @@ from queue_core.model.config import BusConfig
 from queue_core.model.node_config import NodeConfig
 from queue_core.opening import open_checked, open_tables
 from queue_core.reading.truncation import RECENT
+from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
 from sql.database import Database
 
@@ -105,12 +107,14 @@ def archive_history(
     Raises:
         ArchiveError: The archive or the history is not as expected. The message says what was
             published or deleted.
-        ConfigurationError: `without` names anything else.
+        ConfigurationError: `without` names anything else, or another argument is not allowed.
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
 
     Errors of SQLAlchemy and Spark are raised as they are.
     """
+    check_place(target, table)
+    function(progress, key="progress", arguments=3)
     scale = scale_of(scale, run_rows=run_rows)
     limit = None if before is None else in_utc(before, key="before")
     parts = parts_of(without)

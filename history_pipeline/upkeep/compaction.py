@@ -30,6 +30,7 @@ from history_pipeline.archives.manifest import (
     parts_missing,
     replacing,
 )
+from history_pipeline.archives.place import check_place
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.rows.columns import EVENT_DATE
@@ -42,6 +43,7 @@ from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import recovered
 from queue_core.opening import open_checked
+from queue_core.runtime.arguments import function
 
 _STAGES = 2
 """Stages of the Spark job: one reads, one writes."""
@@ -91,6 +93,7 @@ def compact_archive(
         The days and files that were rewritten.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveConflictError: Another compaction, expiry or erasure is under way or has published
@@ -98,6 +101,8 @@ def compact_archive(
             from an earlier version first.
         StickybusError: The database can't be opened.
     """
+    check_place(target, table)
+    function(progress, key="progress", arguments=3)
     scale = scale_of(scale, file_bytes=file_bytes)
     archive = Archive(own_session(spark), target, table)
     archive.check_begun()

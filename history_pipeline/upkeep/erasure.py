@@ -32,6 +32,7 @@ from history_pipeline.archives.manifest import (
     replacing,
 )
 from history_pipeline.archives.parquet_files import named, parquet_file
+from history_pipeline.archives.place import folder
 from history_pipeline.archives.search import SoughtRows
 from history_pipeline.archives.sought import Sought
 from history_pipeline.rows.arrow_schema import schema_of
@@ -94,7 +95,7 @@ def erase_archived(
         The ids of the rows, without those that were erased before.
 
     Raises:
-        ConfigurationError: `table` is no main table, but the history of tasks.
+        ConfigurationError: `table` is no main table, or `target` no directory.
         InvalidPostError: Neither ids nor keys are given, or one that no entry can have.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
@@ -120,7 +121,7 @@ def erase_sought(
     dry_run: bool,
 ) -> Erased:
     """Erase what is sought in an archive; see `erase_archived`."""
-    log = ArchiveLog(ArrowStorage(f"{target}/{table}"), table)
+    log = ArchiveLog(ArrowStorage(folder(target, table)), table)
     log.check_begun()
     opened = open_checked(
         database,

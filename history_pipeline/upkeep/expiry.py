@@ -23,6 +23,7 @@ from history_pipeline.archives.manifest import (
     new_run,
     replacing,
 )
+from history_pipeline.archives.place import check_place
 from history_pipeline.rows.fingerprint import joined
 from history_pipeline.session import own_session
 from history_pipeline.upkeep.files_lock import files_lock
@@ -76,6 +77,7 @@ def expire_archive(
         The days, rows and files that have gone.
 
     Raises:
+        ConfigurationError: An argument is not allowed.
         ArchiveNotFoundError: Nothing was archived there.
         ArchiveDamagedError: A manifest is missing or damaged.
         ArchiveConflictError: Another compaction, expiry or erasure is under way or has published
@@ -84,6 +86,7 @@ def expire_archive(
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened.
     """
+    check_place(target, table)
     limit = in_utc(before, key="before")
     archive = Archive(own_session(spark), target, table)
     archive.check_begun()

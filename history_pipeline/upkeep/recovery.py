@@ -72,6 +72,7 @@ def _check_data(archive: ArchiveLog[Storage], manifests: list[Manifest], lost: M
             raise ArchiveDamagedError(
                 f"{archive.where} lacks the manifest and the data of run {lost.run}, which has {lost.fingerprint.rows} "
                 f"rows: it seems to be an older copy. Missing: {file.path}. Nothing was archived, written or removed. "
-                "Bring the directory back from its newest copy.",
+                "Bring the directory back from its newest copy. If its archive was moved away from here, name the directory "
+                "where it is now, or another one for a new archive: this name stays that of the old one.",
                 path=f"{archive.where}/{file.path}",
             )

@@ -24,6 +24,7 @@ from sqlalchemy.exc import IntegrityError
 
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import Manifest, live_files
+from history_pipeline.archives.place import directory
 from history_pipeline.errors import ReplayError
 from history_pipeline.period import DAY, Period, period_of
 from history_pipeline.progress import Progress, silent
@@ -35,6 +36,7 @@ from history_pipeline.upkeep.deletion import History, locked_history
 from history_pipeline.upkeep.reposts import EPOCH, batches, entry, to_be_posted
 from queue_core.model.config import BusConfig
 from queue_core.opening import open_tables
+from queue_core.runtime.arguments import function, of_kind
 from sql.families import ENTRIES
 from sql.tables import entry_tables
 
@@ -121,13 +123,17 @@ def replay_archive(
         Counts by queue and type, and the first entries.
 
     Raises:
-        ConfigurationError: `table` is no main table, but the history of tasks.
+        ConfigurationError: `table` is no main table, as the history of tasks, or another argument
+            is not allowed.
         ReplayError: The database refused an entry, or `where` can't work (ReplayConditionError).
         ArchiveError: The archive can't be read.
         NaiveDateTimeError: A date has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
     """
     check_entries(table, "a replay")
+    directory(target)
+    of_kind(where, str, key="where")
+    function(progress, key="progress", arguments=3)
     period = period_of(since, until)
     opened = open_tables(database, BusConfig(table=table, application_name="stickybus-replay"))
     try:

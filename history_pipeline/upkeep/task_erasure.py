@@ -34,7 +34,7 @@ def erase_archived_tasks(
         The record ids of the rows, without those that were erased before.
 
     Raises:
-        ConfigurationError: `ids` are no texts that a task can have.
+        ConfigurationError: `ids` are no texts that a task can have, or `target` is no directory.
         ArchiveNotFoundError: No tasks were archived there.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveConflictError: An archive, compaction, expiry or another erasure is under way, one

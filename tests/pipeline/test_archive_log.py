@@ -24,13 +24,17 @@ from history_pipeline import (
     verify_content,
 )
 from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.archive_log import ArchiveLog
+from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import Kind, Manifest, decoded, label, live_files
 from history_pipeline.archives.storage import LocalStorage
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from history_pipeline.upkeep.leftovers import remove_leftovers
+from history_pipeline.upkeep.recovery import recovered
 from sql.database import Database
 from sql.statements.archives import DELETED, PUBLISHED, Archives
 from tests import requirements as needs
+from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended, sample_history, write_rows
 from tests.pipeline.test_manifests import FROZEN, MIDNIGHT, changed, two_runs
 
@@ -172,6 +176,21 @@ def test_a_copy_that_was_archived_into_elsewhere_is_an_older_one(
         archive_history(spark, history_url, str(target))
 
     assert verify_archive(str(copied), database=history_url).lost == []
+
+
+@needs.any_database
+def test_the_old_name_of_an_archive_that_was_moved_is_refused_with_what_to_do(
+    database_url: URL, target: Path
+) -> None:
+    write_archive(database_url, str(target), [[ended(1)]])
+    moved = target.rename(target.with_name("moved"))
+    database = Database(database_url)
+    try:
+        with pytest.raises(ArchiveDamagedError, match=r"moved away.*where it is now, or another"):
+            recovered(ArchiveLog(ArrowStorage(f"{target}/bus_events"), "bus_events"), database)
+    finally:
+        database.close()
+    assert verify_archive(str(moved), database=database_url).damaged == []
 
 
 @needs.any_database
