@@ -1,6 +1,6 @@
-"""Benchmarks: what posting and delivery cost on each database, measured like a product.
+"""Benchmarks: the costs of posting and delivery on each database, measured like a product.
 
 Each scenario runs on a fresh database of a durable server, with the shipped defaults unless a
-setting is what it compares, and reports only after it has found every entry exactly once in
+setting is the one that it compares, and reports only after it has found every entry exactly once in
 history.
 """

@@ -65,7 +65,7 @@ def main(
     """Measure each scenario on each database, on durable servers of the command's own.
 
     A scenario reports once its tables were found right; one that breaks off fails the run, which
-    goes on, and what the others have measured is kept. Without names all scenarios run. The files
+    goes on, and the figures of the others are kept. Without names all scenarios run. The files
     are written after each scenario.
     """
     for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, CHOICES)):
@@ -93,7 +93,7 @@ def main(
             failed |= new is None
             measurements += new or []
             table = _page(measurements, servers, machine, sizes, time.perf_counter() - begun)
-            # Each time: a run that breaks off leaves what it had.
+            # Each time: a run that breaks off leaves its figures.
             for file in files:
                 file.write_text(report.as_json(measurements, servers, machine) + "\n")
             for file in tables:

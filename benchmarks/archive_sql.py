@@ -191,7 +191,7 @@ class ArchiveSQL:
         return {name: [*column] for name, column in zip(names, values, strict=True)}
 
     def figures(self, until: datetime) -> dict[str, Rows]:
-        """The tables of a report on what ended before `until`, by their names."""
+        """The tables of a report on entries that ended before `until`, by their names."""
         found = {
             name: self.rows(statement, since=None, until=until)
             for name, statement in _OF_PERIOD.items()

@@ -32,7 +32,7 @@ CONFIG = BusConfig(mode=Mode.POLLING)
 
 
 def backlog(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """What 99 of 100 claims take while a long backlog stands there, and with short ones."""
+    """The 99th percentile of claims while a long backlog stands there, and with short ones."""
     handled = sizes.entries(50_000, SMALL)
     rows = sizes.standing(10_000_000) + 2 * sizes.rounds * handled
     ended = 0
@@ -69,7 +69,7 @@ def _of_small(target: Target, handled: int) -> float:
 
 
 def _claims(url: URL, handled: int) -> tuple[list[float], int]:
-    """The seconds of claims until so many entries were handled, and how many were in the end."""
+    """The seconds of claims until `handled` entries were handled, and the number at the end."""
     run, reached, calls = Run(url, CONFIG), threading.Event(), list[None]()
     claims = watched_claims(run)
 

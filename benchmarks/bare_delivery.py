@@ -1,4 +1,4 @@
-"""What the CPU does for a delivery at the least: two statements of the driver's, three wake-ups."""
+"""The least CPU of a delivery: two statements of the driver's, three wake-ups."""
 
 from __future__ import annotations
 

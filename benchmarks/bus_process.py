@@ -57,7 +57,7 @@ class Node:
         self._count(event)
 
     def listen(self) -> None:
-        """Count what is sent: statements that somebody listens to take longer."""
+        """Count sent statements and commits: statements that somebody listens to take longer."""
         for sent in ("before_cursor_execute", "commit", "rollback"):
             # Arguments are SQLAlchemy's, of each event different ones.
             for engine in self._bus._engine.database.engines:
@@ -82,7 +82,7 @@ class Node:
         return self._times
 
     def usage(self) -> dict[str, Any]:
-        """What was handled so far, and what that has taken."""
+        """The entries handled so far, and their seconds."""
         status = Path("/proc/self/status").read_text().splitlines()
         return {
             "handled": self._handled,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CELERY_TASK = "tick"
 CELERY_QUEUE = "backlog"
 CELERY_UNACKED = "unacked"
-"""Where its transport keeps in Redis what a worker has taken, until that is acknowledged."""
+"""The key of its transport in Redis for messages that a worker has taken and not acknowledged."""
 CELERY_WORKER = "celery@benchmark"
 CELERY_CONCURRENCY = 2
 CELERY_PREFETCH_MULTIPLIER = 128
@@ -89,7 +89,7 @@ class CeleryWorker:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process, by force if it does not end in good order, and see what it has done."""
+        """End the process, by force if it does not end in good order, and read its report."""
         try:
             said, _ = self._process.communicate(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -117,7 +117,7 @@ def main(url: str) -> None:
         [
             *("worker", f"--hostname={CELERY_WORKER}", f"--concurrency={CELERY_CONCURRENCY}"),
             *("--queues=none", "--loglevel=ERROR"),
-            # What workers tell each other: there is one.
+            # The mutual messages of workers: there is one.
             *("--without-gossip", "--without-mingle", "--without-heartbeat"),
         ]
     )

@@ -18,7 +18,7 @@ from tests.cloners import CLONERS, Cloner, SQLiteFiles, server_url
 
 NAMES = ("sqlite", "postgresql", "mariadb")
 CHOICES = (*NAMES, "mysql")
-"""What can be asked for; results are published of `NAMES`."""
+"""All names that can be asked for; results are published of `NAMES`."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Target:
 
 @contextmanager
 def targets(names: Sequence[str], *, durable: bool = True) -> Iterator[dict[str, Target]]:
-    """Start what `names` asks for, by name; everything ends with the block.
+    """Start the databases of `names`, by name; everything ends with the block.
 
     Servers that are not `durable` write as much, and wait for no disk.
 

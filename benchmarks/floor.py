@@ -463,7 +463,7 @@ def move_rate(target: Target, entries: int) -> float:
 
 
 def floor(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """What the database itself can do: the bare driver on one connection, no engine."""
+    """The limit of the database itself: the bare driver on one connection, no engine."""
     works: dict[str, tuple[int, Callable[[Target, int], float]]] = {
         "one insert per commit": (sizes.entries(10_000), insert_rate),
         f"bulk insert of {POST_MANY}": (sizes.entries(100_000, POST_MANY), bulk_rate),

@@ -45,12 +45,12 @@ from queue_core.model.posting import Posting
 
 SERVICE = "benchmark"
 ROUNDS = 2
-"""For each of other scenarios: here they are short, beside what they wait for."""
+"""For each of other scenarios: here they are short, beside their waits."""
 _DAY = timedelta(days=1)
 
 
 class Delivery:
-    """Posts and delivers batches of entries in turn, and counts what its handlers get."""
+    """Posts and delivers batches of entries in turn, and counts the events of its handlers."""
 
     face: PersistentBus | NotificationService
 

@@ -18,7 +18,7 @@ LIBRARIES = ("stickybus", "sqlalchemy", "psycopg", "PyMySQL", "msgspec")
 
 @dataclass(frozen=True)
 class Measurement:
-    """One figure. `settings` are the scenario's sizes and what was set off the defaults.
+    """One figure. `settings` are the scenario's sizes and those off the defaults.
 
     `ratio_to_floor`: the rate divided by that of the bare driver in the same rounds. None where a
     bare driver has no such work (delays, memory).
@@ -47,7 +47,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def environment() -> dict[str, Any]:
-    """What a figure depends on besides the database."""
+    """The circumstances that a figure depends on, besides the database."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""Meters of a database: what it has logged, committed and written as versions of rows since."""
+"""Meters of a database: bytes of its log, commits and versions of rows since a moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.workload import VerificationError
 
 LOG, COMMITS, NEW, DEAD = "log", "commits", "new row versions", "dead row versions"
 UNITS: Mapping[str, str] = {LOG: "bytes", COMMITS: "commits", NEW: "rows", DEAD: "rows"}
-"""What meters read, with its unit."""
+"""The readings of meters, with their units."""
 SETTLE_SECONDS = 30.0
 LOOK_SECONDS = 0.02
 
@@ -30,7 +30,7 @@ class Meter(ABC):
 
     @abstractmethod
     def totals(self) -> Counter[str]:
-        """Return what was written so far, once all that works in the background has ended."""
+        """Return the writes so far, once all that works in the background has ended."""
 
     @abstractmethod
     def close(self) -> None:
@@ -58,7 +58,7 @@ class _PostgreSQL(Meter):
         self._connection.close()
 
     def totals(self) -> Counter[str]:
-        # A session reports what it has counted when it ends.
+        # A session reports its counts when it ends.
         _until(
             lambda: (
                 not self._one(
@@ -204,7 +204,7 @@ _METERS: Mapping[str, Callable[[URL], Meter]] = {
 
 @contextmanager
 def meter(database: str, url: URL) -> Iterator[Meter]:
-    """Read what is written to a database from now on; `database` is a name of its kind."""
+    """Read the writes to a database from now on; `database` is a name of its kind."""
     made = _METERS[database](url)
     try:
         yield made

@@ -215,7 +215,7 @@ def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def memory(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """What a node's process takes while it drains a large backlog, and how that grows."""
+    """The memory and time of a node's process while it drains a large backlog, and their growth."""
     entries = sizes.standing(1_000_000, 2_000)
     looks: list[tuple[int, float]] = []
     with target.fresh() as url:

@@ -2,8 +2,8 @@
 
 All do the same no-op work, and only durably finished jobs count.
 
-Each with the best settings that its documentation gives. What isn't installed (the extra `bench`;
-Redis's server for Celery) is left out.
+Each with the best settings that its documentation gives. A peer that isn't installed (the extra
+`bench`; Redis's server for Celery) is left out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ AWA_CLAIM_BATCH = 512
 HUEY_WORKERS = 2
 REDIS_APPENDFSYNC = "always"
 LOOK_SECONDS = 0.01
-"""Between looks at what Celery has left in Redis."""
+"""Seconds between looks at the tasks that Celery has left in Redis."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def _huey(url: URL, entries: int) -> Rates:
     drained = calls.rate(entries + POST_MANY)
     waiting = huey.storage.queue_size()
     consumer.stop(graceful=True)
-    # What runs has left the file already.
+    # A running task has left the file already.
     _check("huey", entries + POST_MANY, handled=calls.count, ended=calls.count, waiting=waiting)
     return Rates(posted, drained)
 
@@ -346,7 +346,7 @@ def _celery(_url: URL, entries: int) -> Rates:
                 )
                 drained = (entries + POST_MANY) / (time.perf_counter() - start)
             waiting = client.llen(CELERY_QUEUE) + client.hlen(CELERY_UNACKED)
-    # What has ended has left Redis.
+    # An ended task has left Redis.
     _check(
         "celery", entries + POST_MANY, handled=worker.handled, ended=worker.handled, waiting=waiting
     )

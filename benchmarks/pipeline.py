@@ -113,7 +113,7 @@ def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         return
     full = [sizes.standing(rows, rows // 50_000) for rows in (1_000_000, 10_000_000)]
     found = list[tuple[int, float]]()
-    # Its own, for what others have left in memory is not to be counted.
+    # Its own, so that the memory of others is not counted.
     with tempfile.TemporaryDirectory() as folder, closing(SparkProcess()) as process:
         lines = process.run("statistics", folder, *map(str, full))
     for rows, (seconds, used) in zip(full, lines, strict=True):
@@ -131,7 +131,7 @@ def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def fill(url: URL, rows: int) -> None:
-    """Write so many rows of history with ids from 1, in steps that double them."""
+    """Write `rows` rows of history with ids from 1, in steps that double them."""
     database = Database(url, statement_timeout_seconds=3600)
     try:
         database.write(
@@ -213,7 +213,7 @@ def _batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def seconds_of(work: Callable[[], int], rows: int) -> float:
-    """How long some work takes, which returns the number of its rows.
+    """The seconds of some work, which returns the number of its rows.
 
     Raises VerificationError if it has other than `rows`.
     """
@@ -238,7 +238,7 @@ def _count(url: URL) -> int:
 
 
 class SparkProcess:
-    """Does what `benchmarks.spark_process` can, in a process of its own."""
+    """Runs the commands of `benchmarks.spark_process`, in a process of its own."""
 
     def __init__(self) -> None:
         # Not by a pipe, which nobody empties.

@@ -29,9 +29,9 @@ WARM_UP = 5
 
 
 def service(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """What a service adds to a read of the clock, a claim and a delete by one client.
+    """The time that a service adds to a read of the clock, a claim and a delete by one client.
 
-    The callers take turns at each call, so that whatever else the machine does meets all of them.
+    The callers take turns at each call, so that other work of the machine meets all of them.
     """
     turns = sizes.entries(2_000, 20)
     with target.fresh() as url, ExitStack() as opened:

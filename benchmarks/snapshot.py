@@ -51,7 +51,7 @@ def watched_claims(run: Run) -> Claims:
 
 @dataclass(frozen=True)
 class _Window:
-    """Some time of the traffic: entries handled a second, and what slow claims took."""
+    """Some time of the traffic: entries handled a second, and the time of slow claims."""
 
     rate: float
     claim_p99_ms: float

@@ -1,4 +1,4 @@
-"""History beside what one would do by hand, with the bare driver, PyArrow and DuckDB.
+"""History beside the same work by hand, with the bare driver, PyArrow and DuckDB.
 
 All read, archive and count the same rows, in turns of one run. By hand nothing is verified, and no
 row is deleted: the bare driver fills Arrow batches, and DuckDB writes these as Parquet files, a
@@ -93,7 +93,7 @@ def _round(url: URL, folder: Path, rows: int) -> Iterator[tuple[str, float]]:
 
 
 def _copied(url: URL, folder: Path) -> int:
-    """Write what the driver reads as Parquet files. Returns their rows."""
+    """Write the rows that the driver reads as Parquet files. Returns their rows."""
     batches = pa.RecordBatchReader.from_batches(arrow_schema(HISTORY_SCHEMA), bare_batches(url))
     with closing(duckdb.connect(config={"threads": 2})) as connection:
         connection.execute("SET TimeZone = 'UTC'")

@@ -45,7 +45,7 @@ SMALL_SHARE, MEDIUM_SHARE = 1 / 3, 3 / 4
 
 
 def tasks(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Claims and deletes of one client, one by one and many at a time, and who gets the claims."""
+    """Claims and deletes of one client, one by one and many at a time, and the clients' shares."""
     entries = sizes.entries(10_000, MANY)
     works = {
         FLOOR: partial(_floor_rate, target, entries),
@@ -118,7 +118,7 @@ def _verify(work: WorkQueue, ended: int, entries: int) -> None:
 
 
 def fill(connection: Bare, entries: int, *, days: int = 0) -> None:
-    """Insert tasks that are due in so many days, and count them."""
+    """Insert tasks that are due in `days` days, and count them."""
     names = [column.name for column in work_tasks.columns]
     due = datetime.now(UTC) - timedelta(seconds=1) + timedelta(days=days)
     for first in range(0, entries, LOAD_BATCH):
@@ -153,7 +153,7 @@ def _row(task_id: str, due: datetime) -> dict[str, Any]:
 
 
 def task_claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """How long a claim takes for one of 20 clients, whatever is in the queue."""
+    """The time of a claim by one of 20 clients, whatever is in the queue."""
     claims = sizes.entries(4_000, CLIENTS * 5)
     large = sizes.standing(1_000_000, claims + 2 * LOAD_BATCH)
     works = {

@@ -38,12 +38,12 @@ WARM_UP = 10
 
 
 class VerificationError(Exception):
-    """The tables don't hold what the scenario did: its figures mean nothing."""
+    """The tables don't hold the entries of the scenario: its figures mean nothing."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a scenario does: `scale` multiplies its full size, `rounds` repeats comparisons.
+    """The size of a scenario: `scale` multiplies its full size, `rounds` repeats comparisons.
 
     A `trial` only shows that scenarios work: its figures mean nothing.
     """
@@ -91,7 +91,7 @@ class Run:
         self._numbers = itertools.count(1)
         self._handled = 0
         self._goal = (sys.maxsize, threading.Event())
-        """A number of entries, and what is set when as many were handled: both of the last wait."""
+        """A number of entries, and the flag that tells of their handling: both of the last wait."""
 
     def handle(self, _event: Ticked) -> None:
         """The handler."""
@@ -121,7 +121,7 @@ class Run:
 
         Raises VerificationError if it takes too long.
         """
-        # A new one for each wait: what an earlier one has waited for says nothing of this.
+        # A new one for each wait: the former one says nothing of this.
         target, reached = self._goal = len(self.posted), threading.Event()
         deadline = time.perf_counter() + COMPLETION_SECONDS
         if self._handled < target and not reached.wait(COMPLETION_SECONDS):
@@ -171,7 +171,7 @@ def run_on(target: Target, config: BusConfig | None = None) -> Iterator[Run]:
 
 
 def verify_counts(url: URL, table: str, *, waiting: int, ended: int) -> None:
-    """Check that so many entries wait, and so many others have ended, each once and as PROCESSED.
+    """Check that `waiting` entries wait, and `ended` others have ended, each once and as PROCESSED.
 
     For tables that are too large to be read. Raises VerificationError.
     """

@@ -26,18 +26,18 @@ POSTS, BULK, DRAIN, THROUGH = "post", "post_many", "drain", "posted and handled"
 UNKEPT = "post_many and drain, history of failures"
 
 Step: TypeAlias = tuple[str, int, Counter[str]]
-"""A step, how many entries took it, and what its client has counted itself."""
+"""A step, the number of its entries, and the counts of its client itself."""
 USED = 6_000
 """Entries in history before the first step.
 
 To PostgreSQL's index of their dates only the first megabyte is written row by row.
 """
 READY: Step = ("", 0, Counter())
-"""What comes before the first step, and is not measured."""
+"""The part before the first step, which is not measured."""
 
 
 def written(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Count what is written for an entry that is posted alone, in a hundred, drained, and both.
+    """Count the writes for an entry that is posted alone, in a hundred, drained, and both.
 
     Bulk post and drain are also one step, where history keeps failures only. The floor is that of
     the bare driver. A bus opens, does a step, and is closed.
@@ -64,14 +64,14 @@ def written(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def written_by_us(target: Target, entries: int) -> dict[str, dict[str, float]]:
-    """What each step writes for an entry, by the step's name: `entries` is a multiple of 100."""
+    """The writes of each step for an entry, by the step's name: `entries` is a multiple of 100."""
     return _measured(target, _ours, entries)
 
 
 def _measured(
     target: Target, work: Callable[[URL, int], Iterator[Step]], entries: int
 ) -> dict[str, dict[str, float]]:
-    """What the steps of `work` have written, by step and by entry."""
+    """The writes of the steps of `work`, by step and by entry."""
     found = dict[str, dict[str, float]]()
     with target.fresh() as url:
         run = Run(url)

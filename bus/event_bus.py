@@ -95,31 +95,31 @@ class EventBus(Subscribing):
             delay: Seconds or a timedelta from now; or give `at`.
             order_key: A text of 1 to 128 characters. Events of this bus that have the same one run
                 one at a time, in the order in which they were posted. Default: none.
-            order_failure: What it means for later events of the key if this one fails for good.
+            order_failure: The effect on later events of the key if this one fails for good.
                 "hold": they wait until it is retried or discarded; "skip": they go on. Default:
                 "hold".
             key: An idempotency key, a text of 1 to 255 characters that names the effect: of the
                 posts of this queue with one key, one entry lives. Default: none.
-            keep: How long the key is kept: while its entry "waiting" (until it runs), while it is
-                "living" (until its end), a timedelta after its end, or "forever".
-            on_conflict: What to do if another entry has the key: "return" its id, "raise",
-                "replace" what waits, "requeue" what runs or has ended (it runs once more), or
-                "debounce" (replace what waits; a successor to what runs).
+            keep: The time for which the key is kept: while its entry is "waiting" (until it runs),
+                while it is "living" (until its end), a timedelta after its end, or "forever".
+            on_conflict: The answer if another entry has the key: "return" its id, "raise",
+                "replace" a waiting entry, "requeue" one that runs or has ended (it runs once more),
+                or "debounce" (replace a waiting entry; a successor to a running one).
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
             after: Ids of entries of this table that must have ended before it runs, or pairs of a
                 queue's name and an idempotency key, for the entry that has the key now. They must
                 exist, so that no cycle can be made. Default: those that a function given to
                 `register_event` tells, else none.
-            on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
+            on_failed: Its fate if one of them fails, or is removed. "cancel": it goes to
                 history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
                 retried, or until `release`. Default: "cancel".
             group: The id of a group (`open_group`), not sealed, of which it is a member. Default:
                 none.
             max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose
                 limit this one replaces. Default: that limit.
-            priority: "high" overtakes what was posted up to ten minutes before, "urgent" up to an
-                hour. Only for what is due now. Default: "normal".
+            priority: "high" overtakes entries posted up to ten minutes before, "urgent" up to an
+                hour. Only for an event that is due now. Default: "normal".
             limit_key: A text of 1 to 128 characters, such as a customer's id. Of this bus's events
                 that have the same one, no more run at once than `limit(per_key=...)` says. Default:
                 none.

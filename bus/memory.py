@@ -46,7 +46,7 @@ from queue_core.storage.rows import Rows
 
 
 class _Unleased:
-    """No other process can take what is in this one's memory."""
+    """No other process can take events out of this one's memory."""
 
     def may_start(self, epoch: int) -> bool:
         """Always."""
@@ -67,9 +67,9 @@ class InMemoryBus(EventBus):
         codec: Writes payloads. Default: `JsonCodec()`.
         type_codecs: Codecs that write events of a type and its subtypes, or of a stored name.
             Default: none.
-        read_codecs: Codecs that only read what was written before. JSON is always read. Default:
+        read_codecs: Codecs that only read older payloads. JSON is always read. Default:
             none.
-        context: Context variables of texts that go with each entry: what is set at a post is set
+        context: Context variables of texts that go with each entry: the values at a post are set
             again around its handlers. Default: none.
         settings: Keys of the configuration, which win over `config`.
 

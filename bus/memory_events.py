@@ -41,7 +41,7 @@ class MemoryEvents:
     # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Deliver what is there, and from now on what is added.
+        """Deliver the present events, and later ones from now on.
 
         Raises LifecycleError if they are delivered already.
         """

@@ -12,7 +12,7 @@ from queue_core.runtime.shown import shown
 
 
 def refuse_links(queue_name: str, postings: Sequence[Posting], rules: AfterRules) -> None:
-    """Refuse what links entries to others, or puts them in an order. Raises InvalidPostError."""
+    """Refuse options that link entries to others, or order them. Raises InvalidPostError."""
     if any(posting.order_key is not None for posting in postings):
         raise InvalidPostError(
             "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",

@@ -45,13 +45,13 @@ class PersistentBus(EventBus, Face, Reads, Pausing, Limiting, QueueKeys, Groupin
             taken.
         config: The configuration. Default: `BusConfig()`.
         clock: The time by which entries are due. Default: the database's.
-        metrics_registry: Where metrics are registered. Default: prometheus-client's own.
+        metrics_registry: The registry of the metrics. Default: prometheus-client's own.
         codec: Writes payloads. Default: `JsonCodec()`.
         type_codecs: Codecs that write events of a type and its subtypes, or of a stored name.
             Default: none.
-        read_codecs: Codecs that only read what was written before. JSON is always read. Default:
+        read_codecs: Codecs that only read older payloads. JSON is always read. Default:
             none.
-        context: Context variables of texts that go with each entry: what is set at a post is set
+        context: Context variables of texts that go with each entry: the values at a post are set
             again around its handlers. Default: none.
         settings: Keys of the configuration, which win over `config`.
 

@@ -232,7 +232,7 @@ class Subscribing(OldBusNames):
         subscribes.
 
         Args:
-            handler: What was subscribed.
+            handler: The function or object that was subscribed.
 
         Returns:
             False if it had no subscription.

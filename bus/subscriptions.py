@@ -36,12 +36,12 @@ class Subscriptions:
         self._wanted = set[type | str]()
         self._subscribed: list[tuple[type | str, Subscriber]] = []
         self._of_others: tuple[Subscriber, ...] = ()
-        """Who handles what has no other subscriber: one, or nobody."""
+        """The subscriber of all events that have no other one; an empty tuple without it."""
         self._resolved: dict[str, tuple[Subscriber, ...]] = {}
         self._lock = Lock()
 
     def add(self, event: type | str | Others, subscriber: Subscriber) -> None:
-        """Subscribe to a type, a name, or what has no other subscriber.
+        """Subscribe to a type, a name, or all events that have no other subscriber.
 
         Raises ConfigurationError if another handler has the subscriber's name.
         """

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 UNPRIVILEGED_USER: Final = "nobody"
-# Several times what the logs of all servers and the rows of the largest test take.
+# Several times the logs of all servers with the rows of the largest test.
 _MEMORY_BYTES: Final = 3 * 1024**3
 
-# It reads until the owner's end of the pipe closes, which the kernel does whatever the owner died
-# of. PostgreSQL's children outlive a killed postmaster for a moment and may still write, hence the
-# loop.
+# It reads until the owner's end of the pipe closes, which the kernel does at any death of the
+# owner. PostgreSQL's children outlive a killed postmaster for a moment and may still write, hence
+# the loop.
 _GUARD: Final = """
 trap '' INT TERM HUP
 cat > /dev/null

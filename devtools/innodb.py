@@ -64,7 +64,7 @@ class _InnoDBServer(DatabaseServer):
             "innodb-doublewrite": "ON" if self.durable else "OFF",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        # Where no resolver answers, a login would wait for the name of 127.0.0.1.
+        # Without a resolver that answers, a login would wait for the name of 127.0.0.1.
         return [find_program(self._program), "--no-defaults", *options, "--skip-name-resolve"]
 
     def _connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:

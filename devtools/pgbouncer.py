@@ -19,7 +19,7 @@ from devtools.server import DatabaseServer, StopMode
 class PgBouncer(DatabaseServer):
     """PgBouncer before a PostgreSQL server that runs elsewhere.
 
-    Whoever logs in is that server's administrator.
+    Any user who logs in is that server's administrator.
     """
 
     name = "pgbouncer"

@@ -42,7 +42,7 @@ class ServerError(Exception):
 
 
 def require(which: Collection[str]) -> None:
-    """Raise ServerError, which says what to install, if a program of these servers is missing."""
+    """Raise ServerError, which names the packages, if a program of these servers is missing."""
     for name in which:
         missing = missing_programs(name)
         if missing:

@@ -5,10 +5,10 @@ It runs in a thread of its own:
     with Proxy.before(server_url) as proxy:
         bus = PersistentBus(proxy.through(database_url))
         proxy.swallow()    # a black hole: nothing arrives, nothing answers, nothing is closed
-        proxy.pass_on()    # what was held back arrives late, as TCP's repetitions do
+        proxy.pass_on()    # the bytes that were held back arrive late, as TCP's repetitions do
 
-A hole made by a proxy is the hard kind: the kernel still acknowledges what a client sends, so that
-neither keep-alive nor `tcp_user_timeout` tells the client anything.
+A hole made by a proxy is the hard kind: the kernel still acknowledges the bytes of a client, so
+that neither keep-alive nor `tcp_user_timeout` tells the client anything.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Proxy:
         self._closing = False
         self.port = 0
         self.cuts = 0
-        """Connections that were cut, for whatever reason."""
+        """Connections that were cut, for any reason."""
 
     @classmethod
     def before(cls, url: str | URL) -> Proxy:

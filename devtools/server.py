@@ -25,7 +25,7 @@ _STOP_SECONDS: Final = 30.0
 
 
 class StopMode(enum.Enum):
-    """How a server goes down: as an operator stops it, or without a chance to tidy up."""
+    """The ways for a server to go down: as an operator stops it, or without a chance to tidy up."""
 
     GRACEFUL = enum.auto()
     CRASH = enum.auto()

@@ -39,7 +39,7 @@ def command(line: str) -> None:
 
 
 def handle(url: str, *, cards_expire: bool, post: int = 0) -> None:
-    """Handle what waits in the database, and `post` orders more."""
+    """Handle the waiting orders of the database, and `post` orders more."""
     bus, ended = PersistentBus(url, BusConfig(retry=ImmediateRetries(2))), threading.Semaphore(0)
 
     @bus.subscribe(OrderPlaced)

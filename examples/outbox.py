@@ -27,7 +27,7 @@ class Order(Base):
 
 @dataclass(frozen=True)
 class OrderPlaced:
-    """What others want to know of an order."""
+    """The facts of an order that others want to know."""
 
     order_id: int
     cents: int

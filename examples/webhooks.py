@@ -22,7 +22,7 @@ KINDS = """
     sponsorship star status team team_add watch workflow_dispatch workflow_job workflow_run
 """.split()  # noqa: SIM905 -- sixty quoted names read worse
 
-# POLLING: whatever is posted, any worker may take it. Everything else comes from the environment,
+# POLLING: any worker may take any entry. Everything else comes from the environment,
 # or is a default.
 bus = PersistentBus(
     os.environ["STICKYBUS_URL"], BusConfig.from_environment(mode=Mode.POLLING, handler_threads=4)

@@ -21,7 +21,7 @@ from queue_core.runtime.arguments import not_allowed
 
 
 class QueueOptions(TypedDict, total=False):
-    """How a queue's handler is to be run, besides `exactly_once`."""
+    """The way to run a queue's handler, besides `exactly_once`."""
 
     event_types: Iterable[type | str]
     serial: bool
@@ -102,7 +102,7 @@ class CreatedQueues(Queues):
             retry: The retry policy of this queue. Default: that of the configuration.
             max_run_seconds: A run that takes longer counts as failed, though the handler can't be
                 stopped. Default: no limit.
-            codec: Writes what is scheduled on this queue, but for types with a codec. Default: that
+            codec: Writes the payloads of this queue, but for types with a codec. Default: that
                 of the service.
             success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the
                 effect is there already. `Exception` itself is refused. Default: none.

@@ -86,7 +86,7 @@ class NotificationQueue(Recurring, Pausing, Limiting, Grouping, BulkChanges, Old
         return self
 
     def stop(self) -> None:
-        """Deliver no more from this queue here: what is due is set aside until a node starts it."""
+        """Deliver no more of this queue here: due entries are set aside until a node starts it."""
         self._started = False
         self._changed()
 
@@ -106,13 +106,13 @@ class NotificationQueue(Recurring, Pausing, Limiting, Grouping, BulkChanges, Old
         call began stay. Archives are not touched.
 
         Args:
-            search_key1: Only what has this key.
+            search_key1: Only entries with this key.
             search_key2: As `search_key1`. At least one is given; if both are, rows have both.
-            dry_run: Delete nothing, and count what would be deleted. Default: False.
+            dry_run: Delete nothing, and count the rows that would be deleted. Default: False.
             progress: Called after each batch with (rows deleted so far, rows to be deleted).
 
         Returns:
-            What was deleted, and what is left.
+            The numbers of deleted and of remaining entries.
 
         Raises:
             InvalidPostError: No key is given, or one that can't be a key. Nothing was deleted.

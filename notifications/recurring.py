@@ -69,7 +69,7 @@ class Recurring(Rescheduling):
             every: Seconds or a timedelta between two due dates, from 10 ms to a century; the first
                 comes that long after this call. Or give `cron`.
             timezone: IANA name of the time zone that cron is read in. Default: UTC.
-            missed: How to treat due dates that passed while no node ran. Default: one firing, for
+            missed: The treatment of dates that passed while no node ran. Default: one firing, for
                 the latest of them.
             event_name: As for `schedule`.
             search_key1: As for `schedule`.

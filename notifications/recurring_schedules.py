@@ -30,7 +30,7 @@ from queue_core.storage.search_keys import columns_of
 log = get_logger(__name__)
 
 LOCK_SECONDS = 1.0
-"""How long a turn waits for what others have locked, once a schedule has failed."""
+"""Seconds that a turn waits for rows that others have locked, once a schedule has failed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Schedule:
         queue_name: Its queue, as `service:queue`.
         name: The name that it was declared with.
         recurrence: Its rule.
-        class_name: The event name of what it fires.
+        class_name: The event name of its notifications.
         last_due: The due date of the last firing; None before the first.
         next_due: The next due date; None if it never fires again.
     """
@@ -67,7 +67,7 @@ class RecurringSchedules:
         self._loop = Loop(f"{engine.config.table}-schedules", self.turn, engine.store.clock)
 
     def start(self) -> None:
-        """Fire what is due, from now on."""
+        """Fire all due schedules, from now on."""
         self._loop.start()
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class RecurringSchedules:
         ]
 
     def turn(self) -> float:
-        """Fire what is due. One turn; returns seconds until the next."""
+        """Fire all due schedules. One turn; returns seconds until the next."""
         longest = self._engine.config.poll_interval_seconds
         names = self._queue_names()
         if not names or not self._engine.lifecycle.running:

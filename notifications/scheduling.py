@@ -104,11 +104,11 @@ class Scheduling(Reads, QueueKeys):
             order_failure: As for `PersistentBus.post`. Default: "hold".
             key: An idempotency key, a text of 1 to 255 characters that names the effect: of the
                 posts of this queue with one key, one entry lives. Default: none.
-            keep: How long the key is kept: while its entry "waiting" (until it runs), while it is
-                "living" (until its end), a timedelta after its end, or "forever".
-            on_conflict: What to do if another entry has the key: "return" its id, "raise",
-                "replace" what waits, "requeue" what runs or has ended (it runs once more), or
-                "debounce" (replace what waits; a successor to what runs).
+            keep: The time for which the key is kept: while its entry is "waiting" (until it runs),
+                while it is "living" (until its end), a timedelta after its end, or "forever".
+            on_conflict: The answer if another entry has the key: "return" its id, "raise",
+                "replace" a waiting entry, "requeue" one that runs or has ended (it runs once more),
+                or "debounce" (replace a waiting entry; a successor to a running one).
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
             after: As for `PersistentBus.post`. Default: as there.

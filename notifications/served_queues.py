@@ -27,5 +27,5 @@ class ServedQueues:
         return None if queue is None else queue._subscribers(class_name, self._types)
 
     def describe(self) -> dict[str, Any]:
-        """What is served, for the node's row."""
+        """The served queues, for the node's row."""
         return {"queues": sorted(self.names()), "types": sorted(self._types.names())}

@@ -32,13 +32,13 @@ class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
             taken.
         config: The configuration. Default: `NotificationConfig()`.
         clock: The time by which notifications are due. Default: the database's.
-        metrics_registry: Where metrics are registered. Default: prometheus-client's own.
+        metrics_registry: The registry of the metrics. Default: prometheus-client's own.
         codec: Writes payloads. Default: `JsonCodec()`.
         type_codecs: Codecs that write events of a type and its subtypes, or of a stored name.
             Default: none.
-        read_codecs: Codecs that only read what was written before. JSON is always read. Default:
+        read_codecs: Codecs that only read older payloads. JSON is always read. Default:
             none.
-        context: Context variables of texts that go with each entry: what is set at a post is set
+        context: Context variables of texts that go with each entry: the values at a post are set
             again around its handlers. Default: none.
         settings: Keys of the configuration, which win over `config`.
 
@@ -93,7 +93,7 @@ class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
             ForkedError: It was made in the parent of this process.
             DatabaseUnreachableError: The database does not answer.
         """
-        # First: a node that knows its queues not yet would set aside what is due on them.
+        # First: a node that knows its queues not yet would set aside their due entries.
         begun = [queue for queue in self.queues() if not queue.started]
         try:
             for queue in begun:
@@ -115,7 +115,7 @@ class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
         self._schedules.turn()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Stop delivering. Running handlers finish; what has not started is given back.
+        """Stop delivering. Running handlers finish; entries that have not started are given back.
 
         Queues stay created, and start again with the service.
 

@@ -16,7 +16,7 @@ from queue_core.storage.filter import Where
 from queue_core.storage.store import Store
 
 POLL_SECONDS = 0.25
-"""The pause between two looks at what other nodes have done.
+"""The pause between two looks at the progress on other nodes.
 
 An end in this process is known at once.
 """
@@ -25,7 +25,7 @@ _ENDS = TERMINAL_STATES - {State.REAPED}
 
 
 class RetryOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a retry, when the wait for it ended.
+    """The state of a retry when the wait for it ended.
 
     Attributes:
         record_id: The id of the new entry.
@@ -43,7 +43,7 @@ class RetryOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended; if not, it goes on, and `explain` tells what it waits for."""
+        """Whether it has ended; if not, it goes on, and `explain` tells its obstacles."""
         return self.state is None or self.state in _ENDS
 
 

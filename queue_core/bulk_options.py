@@ -14,7 +14,7 @@ from queue_core.storage.search_keys import Keyless, Unset
 
 
 class FailedFilters(TypedDict, total=False):
-    """Which entries of history."""
+    """The conditions on entries of history."""
 
     search_key1: SearchKey | Keyless | Unset
     search_key2: SearchKey | Keyless | Unset
@@ -27,7 +27,7 @@ class FailedFilters(TypedDict, total=False):
 
 
 class WaitingFilters(TypedDict, total=False):
-    """Which live entries."""
+    """The conditions on live entries."""
 
     search_key1: SearchKey | Keyless | Unset
     search_key2: SearchKey | Keyless | Unset
@@ -37,7 +37,7 @@ class WaitingFilters(TypedDict, total=False):
 
 
 class BulkOptions(TypedDict, total=False):
-    """How a bulk change goes."""
+    """The pace of a bulk change, and its reports."""
 
     dry_run: bool
     progress: Progress | None

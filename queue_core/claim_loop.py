@@ -78,12 +78,12 @@ class ClaimLoop:
         self._loop.stop()
 
     def turn(self) -> float:
-        """Hand over what is due, as far as there is room.
+        """Hand over due entries, as far as there is room.
 
         One turn; returns seconds until the next.
         """
         holdings = self._holdings
-        self._next_turn_at = math.inf  # first: who claims now wakes this loop at its end
+        self._next_turn_at = math.inf  # first: a claim from here on wakes this loop at its end
         with holdings.gates.claiming() as may_claim:
             if not holdings.running or not may_claim:
                 return holdings.config.poll_interval_seconds

@@ -2,13 +2,13 @@
 
     StickybusError
     ├── ConfigurationError          a setting, a registration or a schedule that can't work
-    ├── ShadowedModuleError         a foreign module took the import name of one of ours
+    ├── ShadowedModuleError         a foreign module took an import name of the library
     ├── SchemaError                 the tables don't fit this version
     │   ├── SchemaMissingError
     │   ├── SchemaTooOldError
     │   └── SchemaTooNewError
     ├── DatabaseUnreachableError
-    │   └── CommitUnknownError      COMMIT gave no answer: what it wrote may be there
+    │   └── CommitUnknownError      COMMIT gave no answer: its rows may be there
     ├── NodeNameTakenError          a live node holds the name
     ├── ForkedError                 used in a child process of the one that started it
     ├── LifecycleError              not started, already started, or closed
@@ -37,7 +37,7 @@
     ├── QueueNotFoundError
     └── HistoryConflictError        history holds this id with other content
 
-A message says what happened, to which entry or queue, whether anything was written, and what to do.
+A message tells the fault, its entry or queue, whether anything was written, and the cure.
 The facts in it are attributes too, `None` where they don't apply. Facts are plain values, so that
 errors survive pickling.
 """
@@ -132,7 +132,7 @@ class LifecycleError(StickybusError):
 
 
 class InvalidPostError(StickybusError):
-    """An argument that can't be accepted. `key` names it, `value` is what was given."""
+    """An argument that can't be accepted. `key` names it, `value` is the given one."""
 
     key: str | None = None
     value: object = None
@@ -259,7 +259,7 @@ class HistoryConflictError(StickybusError):
 class InvalidRequestError(StickybusError):
     """A call of a work queue that can never be done, because of one argument, or of two.
 
-    `key` names the argument, `value` is what was given. Nothing was written.
+    `key` names the argument, `value` is the given one. Nothing was written.
     """
 
     key: str | None = None

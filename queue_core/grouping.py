@@ -22,7 +22,7 @@ from queue_core.storage.groups import StoredGroups
 from sql.tables import GROUP_NAME_LENGTH
 
 _NO_LINKS = {"key": None, "order_key": None, "after": None, "group": None}
-"""What a callback may not have."""
+"""The options that a callback may not have."""
 
 
 class GroupOptions(TypedDict, total=False):
@@ -158,7 +158,7 @@ class Grouping:
             connection: As for `PersistentBus.post`: it is read as its transaction sees it.
 
         Returns:
-            Where the group stands.
+            The state of the group.
 
         Raises:
             GroupNotFoundError: The table has no such group, or it was complete for 30 days.

@@ -96,7 +96,7 @@ class Inspector(
         return self._tables.names()
 
     def doctor(self, *, transaction_seconds: float = 60.0) -> list[Finding]:
-        """Find what slows or endangers the database, as `stickybus doctor` does.
+        """Find faults that slow or endanger the database, as `stickybus doctor` does.
 
         Args:
             transaction_seconds: Report transactions of others that are open for longer, from 0 to

@@ -1,7 +1,7 @@
 """The lifecycle of one bus or service: the order in which its parts start and stop.
 
-The claim loop takes what the pool has room for and hands it over; the finish loop writes what
-became of it. They work on two connections, so that the database does both at the same time; where
+The claim loop takes entries as the pool has room and hands them over; the finish loop writes their
+outcomes. They work on two connections, so that the database does both at the same time; where
 writers take turns, there are two finish loops, whose transactions claim as well. The thread that
 hears a hint of another process claims at once.
 """
@@ -44,7 +44,7 @@ GIVE_BACK_SECONDS = 1.0
 
 
 class Phase(Enum):
-    """Where a bus or service is between its start and its stop."""
+    """The phases of a bus or service from its start to its stop."""
 
     INITIALISED = "initialised"
     RUNNING = "running"
@@ -101,7 +101,7 @@ class Lifecycle:
             raise LifecycleError(
                 f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
             )
-        self._late.stop()  # the finish loops write what is left to it
+        self._late.stop()  # the finish loops write its remaining outcomes
         self.finisher.writer = self.finisher.loops[0]
         self.pools.renew()
         self.store.database.open_ahead()
@@ -116,7 +116,7 @@ class Lifecycle:
         except BaseException:  # no thread more, mostly
             self.stop()
             raise
-        self.claimer.wake()  # for what came since it last ran
+        self.claimer.wake()  # for entries that came since it last ran
 
     def reconfigure(self, changes: Mapping[str, object]) -> None:
         """Change settings, which the next start takes.
@@ -174,7 +174,7 @@ class Lifecycle:
         try:
             self.membership.leave(max(GIVE_BACK_SECONDS, deadline - self.clock.monotonic()))
         except Exception:
-            # The rows still say that this node runs them: whoever reaps it, or takes its name,
+            # The rows still say that this node runs them: a node that reaps it, or takes its name,
             # finds them there.
             log.exception("outcomes_unwritten", table=self.config.table)
             ended = False
@@ -184,7 +184,7 @@ class Lifecycle:
                 self._late.start()
             self.phase = Phase.STOPPED
             self.hints.stop()
-            pool.take_left(limit)  # hooks of what has failed since the pool ended
+            pool.take_left(limit)  # hooks of entries that failed since the pool ended
         return ended
 
     def _late_turn(self) -> float:
@@ -200,14 +200,14 @@ class Lifecycle:
             log.exception("outcomes_unwritten", table=self.config.table)
             self.ledger.keep(
                 ()
-            )  # nobody waits for it: other nodes, or the next start, take what is left
-        self.pool.take_left(0.0)  # hooks of what has failed
+            )  # nobody waits for it: other nodes, or the next start, take the rest
+        self.pool.take_left(0.0)  # hooks of failed entries
         if not self.membership.outliving():
             self.membership.be_forgotten()
             self._late.stop()
         return 60.0
 
-    # -- what others ask --------------------------------------------------------------------------
+    # -- questions of others ----------------------------------------------------------------------
 
     @property
     def health(self) -> Health:
@@ -231,7 +231,7 @@ class Lifecycle:
 
     @property
     def ledger(self) -> Ledger:
-        """What this process holds."""
+        """The entries that this process holds."""
         return self.holdings.ledger
 
     @property
@@ -240,7 +240,7 @@ class Lifecycle:
         return self.holdings.running
 
     def reading(self) -> Reading:
-        """What a scrape of the metrics shows of this process."""
+        """The figures of this process for a scrape of the metrics."""
         node = self.node
         return Reading(
             in_flight=len(self.ledger),
@@ -254,7 +254,7 @@ class Lifecycle:
         """Run the due entries in the caller's thread, write the outcomes and return them.
 
         One round of a member without loops. Entries that become due by it are left to the next.
-        `posts_wait`: it is the last round, and what handlers post is not begun.
+        `posts_wait`: it is the last round, and posts of handlers are not begun.
         """
         self.paused.look()
         self.limited.look()
@@ -264,5 +264,5 @@ class Lifecycle:
             self.holdings.stopping = True
         self.pool.run_submitted()
         outcomes = self.finisher.write_all()
-        self.pool.run_submitted()  # the hooks of what has ended FAILED
+        self.pool.run_submitted()  # the hooks of entries that ended FAILED
         return outcomes

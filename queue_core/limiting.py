@@ -1,4 +1,4 @@
-"""Limiting what all nodes together do of a bus or notification queue."""
+"""Limits on the work of all nodes together for a bus or notification queue."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ class Limiting:
         At least one of `concurrency`, `per_node`, `rate`, `per_key` and `rate_per_key` is given.
         The limit is stored, so that it holds over restarts, and replaces the one before. Posting
         goes on; entries that find no place wait, and other queues run. A node learns of a first
-        limit within a second, and what runs then counts; a changed one holds from the next start
-        on. It is written in a transaction of its own.
+        limit within a second, and entries that run then count; a changed one holds from the next
+        start on. It is written in a transaction of its own.
 
         Args:
-            concurrency: How many entries run at once, on all nodes together. Default: any number.
-            per_node: How many entries run at once on each node. Default: any number.
-            rate: How many entries start in each `per`, on all nodes together. Default: any number.
+            concurrency: The most entries that run at once, on all nodes. Default: any number.
+            per_node: The most entries that run at once on each node. Default: any number.
+            rate: The most entries that start in each `per`, on all nodes. Default: any number.
             per: The time that the rates are about, from a millisecond to 366 days.
-            burst: How many of `rate` may start at once, after a time in which none has. They come
+            burst: The part of `rate` that may start at once, if none has started lately. They come
                 evenly spaced otherwise: at a high rate, each burst is one claim.
-            per_key: How many entries of each `limit_key` run at once, on all nodes together.
+            per_key: The most entries of each `limit_key` that run at once, on all nodes.
                 Default: any number. Entries that were posted without a key are not concerned.
-            rate_per_key: How many entries of each `limit_key` start in each `per`. Default: any
-                number.
+            rate_per_key: The most entries of each `limit_key` that start in each `per`. Default:
+                any number.
             burst_per_key: As `burst`, for `rate_per_key`.
-            by: Who limits it, in at most 255 characters. Default: the user of this process and its
+            by: Its author, in at most 255 characters. Default: the user of this process and its
                 machine.
 
         Returns:
@@ -118,7 +118,7 @@ class Limiting:
         return limit
 
     def unlimit(self) -> bool:
-        """End the limit: what has waited runs. All nodes learn of it within a second.
+        """End the limit: the entries that have waited run. All nodes learn of it within a second.
 
         Returns:
             False if it was not limited.

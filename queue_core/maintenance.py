@@ -49,7 +49,7 @@ class ForgetOptions(TypedDict, total=False):
 
 
 class Maintenance:
-    """What a person may change in one queue (`queue_name`), or in all queues of the table (None).
+    """The changes of a person to one queue (`queue_name`), or to all queues of the table (None).
 
     Buses, services, queues and the command line stand on it.
     """

@@ -99,13 +99,13 @@ class Membership:
             log.warning(
                 "entries_recovered", node=node.name, table=self._config.table, entries=recovered
             )
-        self.be_forgotten()  # the ledger holds what outlived the last stop
+        self.be_forgotten()  # the ledger holds runs that outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
         self._holdings.take_part(node)
         self._parked.look_at_all()
 
     def leave(self, seconds: float = math.inf) -> None:
-        """Write what is unwritten, give back what has not run, and leave the cluster.
+        """Write the unwritten outcomes, give back the rest, and leave the cluster.
 
         Entries that can't be given back in `seconds` are for the reapers of others, when the lease
         has ended.
@@ -119,7 +119,7 @@ class Membership:
             if self._holdings.release(self._not_begun(), seconds):
                 self._hints.tell()
         finally:
-            # First: what is posted from here on is for other nodes, whatever fails below.
+            # First: posts from here on are for other nodes, even if a step below fails.
             self._holdings.node = None
             self.health.stop()
             self.unfinished = frozenset(self._in_hand())

@@ -213,11 +213,11 @@ class Families(Collector):
         }
         self.histograms = {name: Histogram(buckets) for name, (_, _, buckets) in HISTOGRAMS.items()}
         self.watched: weakref.WeakSet[Watched] = weakref.WeakSet()
-        """What is read at a scrape."""
+        """The values that are read at a scrape."""
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """See `Collector.describe`: what it shows besides the counters."""
+        """See `Collector.describe`: the families besides the counters."""
         for name, (text, labels, _) in HISTOGRAMS.items():
             yield HistogramMetricFamily(PREFIX + name, text, labels=labels)
         for name, (text, labels) in GAUGES.items():

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a scrape shows of this process, besides what was counted."""
+    """The values that a scrape shows of this process, besides the counters."""
 
     in_flight: int
     lease_left_seconds: float
@@ -62,7 +62,7 @@ class Reading:
 
 
 class _Labelled(dict[tuple[str, str], T]):
-    """What is counted, by name and last label; `make` makes what is missing."""
+    """The counters, by name and last label; `make` makes missing ones."""
 
     def __init__(self, make: Callable[[str, str], T]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Labelled(dict[tuple[str, str], T]):
 Sources: TypeAlias = tuple[
     Callable[[], Reading], Callable[[], Sequence[QueueDepth]], Callable[[], int]
 ]
-"""What a scrape reads: this process, the depths of queues, and how many groups are incomplete."""
+"""The sources of a scrape: this process, the depths of queues, the number of incomplete groups."""
 
 
 class Metrics:
@@ -97,7 +97,7 @@ class Metrics:
         depths: Callable[[], Sequence[QueueDepth]],
         groups: Callable[[], int],
     ) -> None:
-        """Show in each scrape a `reading` of this process, and what the database holds.
+        """Show in each scrape a `reading` of this process, and the depths of the database.
 
         That is the `depths` of queues, and how many `groups` are not complete.
         """

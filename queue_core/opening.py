@@ -87,7 +87,7 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
     try:
         url = target.url if isinstance(target, SqlalchemyEngine) else make_url(target)
     except (ArgumentError, ValueError):
-        return None  # opening tells what is wrong with it
+        return None  # opening tells the fault
     path = url.database if url.get_backend_name() == "sqlite" else None
     if not path or path == ":memory:" or path.startswith("file:") or Path(path).exists():
         return None

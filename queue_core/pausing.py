@@ -54,7 +54,7 @@ class Pausing:
         """Let no node start anything of it, until `resume`.
 
         All nodes obey within a second of the commit, this process at once. Running handlers finish.
-        Posting goes on; what is due waits, and other queues run. The pause is stored, so that it
+        Posting goes on; due entries wait, and other queues run. The pause is stored, so that it
         holds over restarts. Another pause of the same replaces it.
 
         Args:
@@ -62,10 +62,10 @@ class Pausing:
                 run, and the entry then waits for this one. Default: all.
             order_key: Only the entries of this order key: the first one waits, and all behind it.
                 Not together with `handler`. Default: all.
-            reason: Why, for those who look, in at most 10,000 characters. Default: none.
+            reason: The reason, for those who look, in at most 10,000 characters. Default: none.
             until: An aware date, or a timedelta from now, at which it ends by itself. Default:
                 never.
-            by: Who pauses it, in at most 255 characters. Default: the user of this process and its
+            by: Its author, in at most 255 characters. Default: the user of this process and its
                 machine.
             connection: As for `PersistentBus.post`: the pause is part of its transaction.
 
@@ -105,7 +105,7 @@ class Pausing:
         order_key: str | None = None,
         connection: CallersConnection | None = None,
     ) -> bool:
-        """End a pause: what has waited runs in its order. All nodes learn of it within a second.
+        """End a pause: its entries run in their order. All nodes learn of it within a second.
 
         Args:
             handler: As for `pause`. A pause of the whole queue is another one, and the other way
@@ -127,7 +127,7 @@ class Pausing:
         return resumed
 
     def pauses(self, *, connection: CallersConnection | None = None) -> list[Pause]:
-        """List what is paused now.
+        """List the present pauses.
 
         Args:
             connection: As for `PersistentBus.post`: they are read as its transaction sees them.
@@ -168,7 +168,7 @@ class Pausing:
         return await awaited(lambda inner: self.pauses(connection=inner), connection)
 
     def _pauses_changed(self, connection: CallersConnection | None) -> None:
-        # What a caller's transaction has changed is found by the next look, if it commits.
+        # Changes of a caller's transaction are found by the next look, if it commits.
         lifecycle = self._pausing_engine.lifecycle
         if connection is None and lifecycle.node is not None:
             lifecycle.paused.look()

@@ -149,7 +149,7 @@ class Reads:
         return self._entries.ready_count(owner=owner, connection=connection)
 
     def size(self, *, connection: CallersConnection | None = None) -> int:
-        """Count the live entries: those that wait, for whatever, and those that run.
+        """Count the live entries: those that wait, for any reason, and those that run.
 
         Args:
             connection: As for `PersistentBus.post`: they are counted as its transaction sees them.
@@ -220,7 +220,7 @@ class Reads:
     def explain(
         self, record_id: int, *, connection: CallersConnection | None = None
     ) -> Explanation:
-        """Tell why an entry is not running: who paused it, what it waits for, and so on.
+        """Tell why an entry is not running: a pause, an entry that it waits for, and so on.
 
         Args:
             record_id: The id of the entry, live or ended.

@@ -32,7 +32,7 @@ COLOURS = {
 
 
 class House(NamedTuple):
-    """What one picture and one table show: some packages, a few of them room by room."""
+    """The subject of one picture and one table: some packages, a few of them room by room."""
 
     name: str
     packages: tuple[str, ...]
@@ -124,7 +124,7 @@ def table(found: Rooms) -> str:
 
 
 def described(found: Rooms) -> str:
-    """What the picture shows, in a line: it stands in the picture's own description."""
+    """The subject of the picture, in a line: it stands in the picture's own description."""
     return "; ".join(f"{room} > {used}" for room, used in reduced(found))
 
 

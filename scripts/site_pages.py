@@ -3,7 +3,7 @@
 The links of all documents are written for the code host, where they lead from file to file. The
 site holds `docs`, the files in `PAGES`, and pictures of the benchmarks. A link to any other file is
 shown as its text and the file's path. A link to a folder of `docs` is shown as its text, for the
-site's navigation lists what the folder holds.
+site's navigation lists the pages of the folder.
 """
 
 from __future__ import annotations

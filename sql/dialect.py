@@ -51,9 +51,9 @@ class Dialect:
     capabilities = Capabilities()
     """The facts by which callers choose."""
     bulk = BulkReads()
-    """How many rows are read at once."""
+    """The rows that are read at once."""
     partitions = Partitions()
-    """How history is divided."""
+    """The division of history."""
     raw: RawDriver
     """Callers' connections by this database's own driver."""
     _limits: Limits
@@ -127,7 +127,7 @@ class Dialect:
         return False
 
     def prepare(self, engine: Engine) -> None:
-        """Attach to an engine of our own what its connections need when they open."""
+        """Attach to an engine of the library the steps for each connection that opens."""
 
     def closed(self) -> None:
         """The engine that was prepared is disposed of."""
@@ -165,7 +165,7 @@ class Dialect:
 
     @contextmanager
     def part(self, connection: Connection) -> Iterator[None]:
-        """Undo what the block has written, and nothing else, if it raises.
+        """Undo the writes of the block, and nothing else, if it raises.
 
         On a caller's connection that commits each statement, the block is a transaction.
         """
@@ -263,7 +263,7 @@ class Dialect:
         yield True
 
     def lock_holder(self, connection: Connection, name: str) -> str | None:
-        """Who holds a named lock, as a message says it.
+        """The holder of a named lock, as a message says it.
 
         None if nobody does by now, or if the database does not tell.
         """

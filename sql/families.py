@@ -74,7 +74,7 @@ class Family(Generic[S_co]):
         statements: As most databases take them; `Dialect.statements_for` knows the others.
         shared: Tables that a database has once.
         define: Defines the tables that a database has for each main table, the main table first.
-        suffixes: What the names of these add to the name of the main table.
+        suffixes: The endings that these add to the name of the main table.
     """
 
     statements: type[S_co]

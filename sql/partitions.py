@@ -1,12 +1,12 @@
-"""Partitions of history: each holds what ended in one day, month or year.
+"""Partitions of history: each holds the entries that ended in one day, month or year.
 
-To drop one costs no more than to drop a table. The partitions of a history are what the database's
-catalogue says, and their names tell by which period they were made: no other record of them is
-kept.
+To drop one costs no more than to drop a table. The partitions of a history are those in the
+database's catalogue, and their names tell the period by which they were made: no other record of
+them is kept.
 
 Entries that ended before a history was divided are in one partition, without a beginning. A last
-one, without an end, takes what no other takes, so that an entry ends although nobody has made the
-next partitions.
+one, without an end, takes the rows that no other takes, so that an entry ends although nobody has
+made the next partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sql.period import Period
 AHEAD = 3
 """Partitions that are made ahead of the current one."""
 MARGIN = timedelta(days=1)
-"""What ends during a division is no later than that."""
+"""Entries that end during a division end no later than that."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Partition:
     Attributes:
         name: Its name in the database.
         until: The date before which all its rows ended; None for the last one.
-        rows: How many rows it has, as the database's statistics guess.
+        rows: Its rows, as the database's statistics guess.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Partitions:
         raise NotImplementedError
 
     def count(self, connection: Connection, past: Table, partition: Partition, most: int) -> int:
-        """How many rows a partition has, or `most` if it has more."""
+        """The number of rows of a partition, or `most` if it has more."""
         rows = self.rows(past, partition).limit(most).subquery()
         return int(connection.execute(select(func.count()).select_from(rows)).scalar_one())
 

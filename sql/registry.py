@@ -1,4 +1,4 @@
-"""Which classes serve which database. No other module knows the classes of all of them."""
+"""The classes that serve each database. No other module knows the classes of all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Backend:
     """The classes that serve one kind of database."""
 
     driver: str
-    """The driver of our own connections, as a URL of SQLAlchemy names it."""
+    """The driver of the library's connections, as a URL of SQLAlchemy names it."""
     dialect: type[Dialect]
     doctor: type[Doctor]
     extra: str | None = None
@@ -54,7 +54,7 @@ def own_url(url: URL) -> URL:
 
 
 def recognised(url: URL, **limits: Any) -> tuple[Dialect, URL]:
-    """The dialect for one of our own URLs, and the URL as that dialect has it.
+    """The dialect for one of the library's URLs, and the URL as that dialect has it.
 
     Asks the server only where a URL of one name may lead to another database. Raises
     MissingDriverError.
@@ -81,7 +81,7 @@ def doctor_of(backend: str) -> Doctor:
 
 
 def raw_driver_of(backend: str) -> RawDriver:
-    """How callers' connections to a kind of database are asked.
+    """The questions about callers' connections to a kind of database.
 
     It may be one that Stickybus does not run on.
     """

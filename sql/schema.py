@@ -55,7 +55,7 @@ _upgrading = threading.Lock()
 
 
 class Fit(StrEnum):
-    """How a database's schema stands to this version of the library."""
+    """The state of a database's schema beside this version of the library."""
 
     CURRENT = "current"
     MISSING = "missing"
@@ -107,7 +107,7 @@ def create(url: str | URL, *, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaR
 def ensure(
     database: Database, tables: Sequence[str], *, progress: Progress = lambda *_: None
 ) -> SchemaReport:
-    """Do what `create` does, on a database that is open already.
+    """Do the work of `create`, on a database that is open already.
 
     An upgrade beside traffic goes step by step; one that was cut off goes on when it is run again.
     Each step must fit into the database's statement time-out, so open it with `STEP_SECONDS`.
@@ -272,7 +272,7 @@ def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
 
 
 def alembic_config(tables: Sequence[str]) -> Config:
-    """How Alembic runs the migrations, on the tables of these main tables."""
+    """The configuration of Alembic's run of the migrations, on the tables of these main tables."""
     from alembic.config import Config
 
     config = Config()

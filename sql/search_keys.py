@@ -67,7 +67,7 @@ def texts(headers: str | None) -> dict[str, str]:
     try:
         found = msgspec.json.decode(headers, type=dict[str, str])
     except (msgspec.MsgspecError, RecursionError):
-        return {}  # whoever needs the headers themselves gets the error
+        return {}  # a reader of the headers themselves gets the error
     return {name[1:]: text for name, text in found.items() if name.startswith(RESERVED)}
 
 
@@ -89,7 +89,7 @@ def with_marks(headers: str | None, marks: Mapping[str, str]) -> str:
 
 
 def marks_of(headers: str | None) -> dict[str, str]:
-    """The marks among the headers of a row: what is the library's, but for search keys."""
+    """The library's marks among the headers of a row, without search keys."""
     return {
         RESERVED + name: text
         for name, text in texts(headers).items()

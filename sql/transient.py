@@ -34,7 +34,7 @@ class Patience:
     Its length is random, so that two that met do not meet again.
     """
     longest_pause_seconds: float = 1.0
-    """Where the doubling ends."""
+    """The limit of the doubling."""
 
     def within(self, seconds: float) -> Patience:
         """The same limits, and another on the time."""

@@ -19,7 +19,7 @@ class Heard(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """What is told to others when a transaction commits."""
+    """The message to others when a transaction commits."""
 
     channel: str
     payload: str
@@ -69,7 +69,7 @@ class Watch:
 
 
 class Notifier(Protocol):
-    """A session that waits for no answer: who posts has no time for one.
+    """A session that waits for no answer: a post has no time for one.
 
     Not to be used by two threads at once.
     """

@@ -1,4 +1,4 @@
-"""Rounds of the test kit: what is due runs in the caller's thread."""
+"""Rounds of the test kit: due entries run in the caller's thread."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Ran:
         parked: True if no target knows the entry's type or queue.
         paused: True if the queue, or a handler of the entry, is paused.
         last_error: Type, message and traceback if the state is FAILED, else None.
-        returned: What each handler returned that succeeded in this run, by its name.
-        raised: What each other handler raised in this run, by its name.
+        returned: The values of the handlers that succeeded in this run, by their names.
+        raised: The exceptions of the other handlers in this run, by their names.
     """
 
     entry: Entry
@@ -60,7 +60,7 @@ class Ran:
 
     @property
     def value(self) -> Any:
-        """What the handler returned. AssertionError unless exactly one handler succeeded."""
+        """The value of the handler. AssertionError unless exactly one handler succeeded."""
         if len(self.returned) != 1:
             raise AssertionError(
                 f"entry {self.entry.record_id} ({self.event_name}): {len(self.returned)} handlers "
@@ -115,7 +115,7 @@ def joined(target: Target) -> Iterator[None]:
 
 
 def run_round(target: Target, *, posts_wait: bool = False) -> list[Ran | None]:
-    """Run what is due; None for what was lost or given back.
+    """Run due entries; None for one that was lost or given back.
 
     `posts_wait`: as for `Lifecycle.run_due`.
     """

@@ -51,8 +51,8 @@ def drain(*targets: Target, max_runs: int = 10_000) -> list[Ran]:
 
     All targets are drained together, so that a handler of one may post to another. `async def`
     handlers run too. The queues of a service count as started meanwhile, and its recurring
-    schedules fire. The target's clock says what is due: with a `ManualClock` nothing becomes due
-    until the test moves the clock.
+    schedules fire. The target's clock says which entries are due: with a `ManualClock` nothing
+    becomes due until the test moves the clock.
 
     Args:
         targets: Buses and services, none of which may be started.
@@ -105,7 +105,7 @@ def consume_one(target: Target) -> Ran:
         target: A bus or a service, not started.
 
     Returns:
-        The run, whose `value` is what the handler returned.
+        The run, whose `value` the handler returned.
 
     Raises:
         AssertionError: No entry is due, or several are, all of which have run then; or the entry
@@ -215,7 +215,7 @@ def clear(*targets: Target) -> int:
         targets: Buses and services, none of which may be started.
 
     Returns:
-        How many entries waited.
+        The number of entries that waited.
 
     Raises:
         LifecycleError: A target is started, or a call truncates the history.
@@ -238,7 +238,7 @@ def without_threads(*targets: Target) -> Iterator[None]:
     """Let `start` and `stop` of the targets do nothing within a block.
 
     The start-up code of an application then runs in a test as it is, and `drain` or `consume_one`
-    runs what is due. `close` still closes the connections.
+    runs due entries. `close` still closes the connections.
 
     Args:
         targets: Buses and services, none of which may be started.

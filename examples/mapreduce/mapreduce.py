@@ -1,9 +1,9 @@
 """MapReduce on a work queue: any number of mappers and reducers, of which any may die.
 
 A mapper turns one input into pairs, and inserts those of each shard as one task. A reducer merges
-the tasks of a shard into one, and reduces that when nothing is left to map. Each step deletes what
-it has read and inserts what it has made in one modification. So a pair is counted once, whoever is
-killed, whenever.
+the tasks of a shard into one, and reduces that when nothing is left to map. Each step deletes its
+input and inserts its output in one modification. So a pair is counted once, though any process may
+be killed at any time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MapReduce:
         map: Makes pairs of a key and a value out of an input.
         reduce: Makes the result of a key out of its values.
         combine: Makes fewer values out of the values of a key, early and as often as it likes; so
-            it must take what it has returned. Default: they stay.
+            it must take its own values, too. Default: they stay.
         shards: Into how many parts the keys are split.
     """
 
@@ -47,12 +47,12 @@ class MapReduce:
 
     @property
     def inputs(self) -> str:
-        """The queue of what is to be mapped."""
+        """The queue of the tasks to map."""
         return f"{self.name}/inputs"
 
     @property
     def shard_queues(self) -> list[str]:
-        """The queues of what was mapped."""
+        """The queues of the mapped pairs."""
         return [f"{self.name}/shards/{shard}" for shard in range(self.shards)]
 
     @property
@@ -107,7 +107,7 @@ class MapReduce:
         """Whether these are all tasks of the shard, and no more will come."""
         if work.queues(self.inputs):
             return False
-        # Asked only now: what the last mappers have inserted is there.
+        # Asked only now: the tasks of the last mappers are there.
         there = work.queues(tasks[0].queue)
         return there.get(tasks[0].queue) == len(tasks)
 

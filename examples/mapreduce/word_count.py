@@ -57,7 +57,7 @@ def serve(options: argparse.Namespace) -> None:
     """Map or reduce in this process, until SIGTERM."""
     job = word_count(options.reducers)
     with WorkQueue(options.url, lease_seconds=options.lease) as work:
-        # Whoever kills workers at random also kills some task's workers again and again.
+        # A test that kills workers at random also kills some task's workers again and again.
         if options.serve == "map":
             worker = Worker(
                 work, job.map_task, job.inputs, concurrency=options.slots, max_claims=None

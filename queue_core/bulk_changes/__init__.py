@@ -5,4 +5,4 @@ from queue_core.bulk_changes.waiting import WaitingEntries
 
 
 class BulkChanges(FailedEntries, WaitingEntries):
-    """Changes what matches in one queue (`queue_name`), or in all queues of the table (None)."""
+    """Changes matching entries of one queue (`queue_name`), or of the whole table (None)."""

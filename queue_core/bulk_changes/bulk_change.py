@@ -15,7 +15,7 @@ from sql.tables import CLASS_NAME_LENGTH
 
 
 class BulkChange:
-    """Changes what matches in one queue (`queue_name`), or in all queues of the table (None)."""
+    """Changes matching entries of one queue (`queue_name`), or of the whole table (None)."""
 
     def __init__(self, engine: QueueEngine, queue_name: str | None) -> None:
         self._bulk_engine = engine
@@ -29,7 +29,7 @@ class BulkChange:
         due: datetime | None = None,
         **options: Unpack[BulkOptions],
     ) -> BulkResult:
-        """Change what is wanted; what may run because of it is `due` (default: now)."""
+        """Make one change; the entries that may run because of it are `due` (default: now)."""
         engine = self._bulk_engine
         now = engine.store.now()
         bulk = Bulk(

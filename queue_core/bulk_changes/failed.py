@@ -70,19 +70,19 @@ class FailedEntries(BulkChange):
 
         An entry is retried once, however often and by whomever this is called, and not again until
         its retry has failed. So a call that was stopped or killed is simply repeated. Give it the
-        same `finished_before` to leave out what has failed since. Entries that were discarded stay.
+        same `finished_before` to leave out later failures. Entries that were discarded stay.
 
         Args:
             states: Those that ended so: FAILED, REMOVED. Default: FAILED.
             all_subscribers: Run subscribers, too, that had succeeded. Default: False.
-            dry_run: Change nothing; count what matches, and show the first. Default: False.
+            dry_run: Change nothing; count the matching entries, and show the first. Default: False.
             progress: Called after each batch with (entries done so far, entries that match).
             stop: An event, or a function without arguments: once it is set, or answers True, the
                 call ends after the batch under way. Default: never.
             filters: As for `dead_letters`. Default: all.
 
         Returns:
-            How far it came, with the entries that could not be retried.
+            The progress of the change, with the entries that could not be retried.
 
         Raises:
             InvalidPostError: A value that no entry can have, or a state that can't be retried;
@@ -119,7 +119,7 @@ class FailedEntries(BulkChange):
             filters: As for `dead_letters`. Default: all.
 
         Returns:
-            How far it came.
+            The progress of the change.
 
         Raises:
             InvalidPostError: As for `retry_all`.

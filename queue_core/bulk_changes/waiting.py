@@ -48,7 +48,7 @@ class WaitingEntries(BulkChange):
                 `clear` is the call.
 
         Returns:
-            How far it came.
+            The progress of the change.
 
         Raises:
             InvalidPostError: No filter is given; otherwise as for `retry_all`.
@@ -83,7 +83,7 @@ class WaitingEntries(BulkChange):
             filters: As for `remove_all`. Default: all.
 
         Returns:
-            How far it came.
+            The progress of the change.
 
         Raises:
             InvalidPostError: Neither a date nor a delay is given, or both; otherwise as for
@@ -114,7 +114,7 @@ class WaitingEntries(BulkChange):
             stop: As for `retry_all`.
 
         Returns:
-            How far it came.
+            The progress of the change.
 
         Raises:
             ConfigurationError: As for `retry_all`.

@@ -1,6 +1,6 @@
 """Tells of queues in which more waits than somebody wants to.
 
-Only who has asked for it pays: a read of what waits, as bounded as that of the metrics.
+Only a process that has asked for it pays: a read of the depths, as bounded as that of the metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from queue_core.storage.store import Store
 log = get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""What waits is counted so often, while somebody watches."""
+"""Seconds between two counts of the waiting entries, while somebody watches.
+
+No benchmark compares it with others.
+"""
 
 BacklogHook: TypeAlias = Callable[[QueueDepth], None]
 

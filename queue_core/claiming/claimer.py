@@ -69,7 +69,7 @@ class Claimer:
         self._awake.set()
 
     def look(self) -> None:
-        """Look in the next turn, whatever is known."""
+        """Look in the next turn, without regard to the known dates."""
         self._outlook.request_look()
         self._awake.set()
 
@@ -204,7 +204,7 @@ class Claimer:
     def _lane_along(self, ending: Collection[int]) -> Lane | None:
         """The lane that `claim_along` claims from; None if it makes no claim."""
         if self._goes_along and self._holdings.running and not self._along_failed:
-            # In turns: what waits in one lane must not keep the other waiting.
+            # In turns: entries that wait in one lane must not keep the other waiting.
             limited = self._holdings.places.lanes.values()
             lanes = (*limited, self._holdings.own_lane, ANY_NODE)
             for lane in sorted(lanes, key=self._along_from.__eq__):
@@ -231,7 +231,7 @@ class Claimer:
         return max(0.0, pause)
 
     def room(self) -> int:
-        """How many entries the pool takes now."""
+        """The number of entries that the pool takes now."""
         return self._budget.room()
 
     @property
@@ -253,7 +253,7 @@ class Claimer:
             raise
 
     def _places_held(self) -> dict[Lane, int]:
-        """How many places of each limit this node has: to be read before a claim."""
+        """The places of each limit that this node has: to be read before a claim."""
         return {lane: self._ledger.held_from(lane) for lane in self._holdings.places.lanes.values()}
 
     def _has_claimed(

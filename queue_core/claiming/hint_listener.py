@@ -1,6 +1,6 @@
 """Hears from other processes that there is something to claim.
 
-These are only hints: the poll finds whatever a lost hint was about. Where the database tells
+These are only hints: the poll finds the entry of a lost hint. Where the database tells
 nothing, the poll interval is the delay.
 """
 
@@ -18,11 +18,11 @@ from sql.watching import Watch
 log = get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""From an interruption of the watch to the next try."""
+"""Seconds from an interruption of the watch to the next try. No benchmark compares it."""
 
 
 class Hearer(Protocol):
-    """Claims what other processes have committed."""
+    """Claims the entries that other processes have committed."""
 
     def hear(self, payload: str) -> None:
         """Something was committed; the payload says where."""
@@ -34,7 +34,7 @@ class Hearer(Protocol):
 
 
 class HintListener:
-    """Tells the `hearer` of what other processes have committed, on the channel of a `table`."""
+    """Tells the `hearer` of commits of other processes, on the channel of a `table`."""
 
     def __init__(self, store: Transactions, table: str, hearer: Hearer) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Looks at limit keys: at those whose rate allows the next start, and at what nobody has told of.
+"""Looks at limit keys: at those whose rate allows the next start, and at the others now and then.
 
 The end of a claim lets the next entry of its key go. A node of an older version can't, nor one that
 has died. A caller's transaction may remove the entry that was let go, and a changed limit may let
@@ -17,11 +17,17 @@ from queue_core.holding.holdings import Holdings
 from queue_core.storage.key_places import PAGE
 
 LOOK_SECONDS = 0.9
-"""A date that another node has noted is known after this time, if that node has died."""
+"""Seconds between two looks at the dates that other nodes have noted.
+
+A date that a dead node has noted is known to others within a second.
+"""
 BUSY_SECONDS = 0.05
-"""While no thread is idle, nothing is let go that has to start at once."""
+"""Seconds to the next look while no thread is idle: an entry let go then would have to wait.
+
+No benchmark compares it with others.
+"""
 ROUNDS_A_LEASE = 2
-"""Looks at keys that nobody has told of, in the time of a lease."""
+"""Rounds through all keys in the time of a lease, for those that nobody has told of."""
 
 
 class LimitedKeys:
@@ -83,7 +89,7 @@ class LimitedKeys:
         if not keys.queues and keys.goes_on_at == math.inf:
             return
         keys.goes_on_at = math.inf
-        # What is let go has to start now.
+        # Entries that are let go have to start now.
         limit = min(PAGE, keys.idle_threads())
         if limit <= 0:
             keys.goes_on_at = now + BUSY_SECONDS

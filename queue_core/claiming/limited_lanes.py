@@ -1,4 +1,4 @@
-"""The lanes of limited queues, and the look at what is limited.
+"""The lanes of limited queues, and the look at the limits.
 
 An entry that a claim finds no place for is set aside in the lane of its queue's limit, where it
 costs the other queues nothing. Each node looks once a second which limits there are and which of
@@ -24,7 +24,7 @@ from queue_core.storage.limits import StoredLimits
 log = get_logger(__name__)
 
 LOOK_SECONDS = 0.9
-"""A first limit of a queue is obeyed within a second, and so is its end."""
+"""Seconds between two looks: a first limit of a queue, and its end, are obeyed within a second."""
 
 
 class LimitedLanes:
@@ -50,7 +50,7 @@ class LimitedLanes:
         self._at = 0.0
         self._newest = NewestRead()
         self._registered = set[str]()
-        """Limits of which what ran here before is counted: a queue's lane, for keys its name."""
+        """Limits whose earlier runs here are counted: a queue's lane, for keys its name."""
 
     @property
     def next_look(self) -> float:
@@ -88,7 +88,7 @@ class LimitedLanes:
             self._claimer.wake()
 
     def _nodes(self) -> int:
-        """How many nodes run entries of this table."""
+        """The number of nodes that run entries of this table."""
         table = self._holdings.config.table
         serve = (
             any(served.get("table") == table for served in node.serves)

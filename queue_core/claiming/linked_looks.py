@@ -1,8 +1,8 @@
 """Looks at links that callers' transactions have changed.
 
-Such a transaction may not wait for what others hold, nor hold what they wait for. So it leaves the
-decision to a node, which learns of it once it is committed: about entries that wait for others, and
-about groups that may be complete.
+Such a transaction may not wait for rows of others, nor hold rows that they wait for. So it leaves
+the decision to a node, which learns of it once it is committed: about entries that wait for others,
+and about groups that may be complete.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class LinkedLooks:
         return self._looks.next_look
 
     def turn(self, now: float) -> None:
-        """Look at what is due, if it is time to."""
+        """Look at due rows, if it is time to."""
         if self._looks.begin(now):
             found = self.look() > 0
             self._looks.end(now, found=found, more=found)
 
     def look(self) -> int:
-        """Decide what is to be decided, and return how much that was."""
+        """Make the decisions that are due, and return their number."""
         found = 0
         for kind in (self._store.dependencies, self._store.groups):
             if self._store.database.fetch(kind.are_due):

@@ -19,7 +19,7 @@ class NewestRead:
         return next(self._numbers)
 
     def learn(self, read: int, learn: Callable[[], None]) -> bool:
-        """Call `learn` with what a read has found; False if one that began later was learnt."""
+        """Call `learn` with the result of a read; False if one that began later was learnt."""
         with self._learning:
             if read < self._learnt:
                 return False

@@ -1,7 +1,7 @@
 """The parked lane: entries whose type or queue no node has known so far.
 
-A node brings back what it can handle, page by page, and ends FAILED what has waited for
-`unknown_retention_days`.
+A node brings back the entries that it can handle, page by page, and ends FAILED the entries that
+have waited for `unknown_retention_days`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.subscriber import Router
 
 PAGE = 1_000
-"""Parked entries that are read at a time."""
+"""Parked entries that are read at a time. No benchmark compares it with others."""
 EXPIRED_BATCH = 100
 """Entries that end in one transaction: they are read with their payloads, for the hooks."""
 
@@ -109,8 +109,8 @@ class ParkedLane:
         def work(connection: Connection) -> list[Entry]:
             locked = store.statements.lock_available(connection, ids=ids)
             rows = store.search(connection, where=lambda table: [table.c.record_id.in_(locked)])
-            # Not what another node has brought back meanwhile. SQLite, if asked, would read the
-            # whole lane.
+            # Not those that another node has brought back meanwhile. SQLite, if asked, would read
+            # the whole lane.
             rows = [row for row in rows if row.lane == PARKED]
             store.statements.to_history(
                 connection, ids=[row.record_id for row in rows], values=ended

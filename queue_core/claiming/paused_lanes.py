@@ -1,4 +1,4 @@
-"""The lanes of paused entries, and the look at what is paused.
+"""The lanes of paused entries, and the look at the pauses.
 
 An entry of a paused queue or handler is claimed once and set aside in the lane of the pause, where
 it costs nothing. Each node looks once a second which pauses there are and which of these lanes hold
@@ -28,7 +28,7 @@ from queue_core.storage.pauses import StoredPauses
 log = get_logger(__name__)
 
 LOOK_SECONDS = 0.9
-"""A pause is obeyed, and its end too, within a second."""
+"""Seconds between two looks: a pause, and its end, are obeyed within a second."""
 
 
 class PausedLanes:

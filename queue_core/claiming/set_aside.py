@@ -14,7 +14,7 @@ from queue_core.reading.nodes import live_nodes
 from queue_core.storage.store import Store
 
 PAGE = 1_000
-"""Entries that one transaction brings back."""
+"""Entries that one transaction brings back. No benchmark compares it with others."""
 
 
 def bring_back(holdings: Holdings, lanes: Sequence[Lane]) -> bool:
@@ -46,7 +46,7 @@ def _bring_back(holdings: Holdings, lane: Lane, sticky: Collection[str]) -> int:
 
 
 def _sticky_nodes(store: Store) -> set[str]:
-    """The live nodes that run what they post: it goes back to them.
+    """The live nodes that run their own posts: these go back to them.
 
     If one has died meanwhile, its reaper finds it in its lane.
     """

@@ -1,1 +1,1 @@
-"""Nodes, their leases, and who takes over from the dead."""
+"""Nodes, their leases, and the heirs of the dead."""

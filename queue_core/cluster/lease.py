@@ -22,7 +22,7 @@ class Lease:
         """Gaps between beats, and their ends: each the last one of its length or longer."""
 
     def holds(self) -> bool:
-        """Whether it holds for sure: what starts now starts before anybody may take it over."""
+        """Whether it holds for sure: a run that starts now starts before a node may reap it."""
         return self._clock.monotonic() < self._deadline
 
     @property
@@ -44,7 +44,7 @@ class Lease:
 
     def renew(self, sent: float) -> None:
         """A beat sent at `sent` (monotonic) has succeeded."""
-        # A long gap: what this node saw of others' beats before it says nothing about them. It is
+        # A long gap: the others' beats that this node saw before it say nothing. It is
         # noted before the beat: `steady_from` reads the beat first.
         if self._steady_since is None:
             self._gaps, self._steady_since = [], sent
@@ -62,5 +62,5 @@ class Lease:
         self._steady_since = None
 
     def end(self) -> None:
-        """It holds no longer, whatever is left of it."""
+        """It holds no longer, even if time is left of it."""
         self._deadline, self._steady_since = float("-inf"), None

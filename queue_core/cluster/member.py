@@ -15,7 +15,7 @@ class Member(Protocol):
     store: Store
 
     def describe(self) -> dict[str, Any]:
-        """What is served, as plain JSON."""
+        """The served queues or subscribers, as plain JSON."""
         ...
 
     def outliving(self) -> list[int]:
@@ -23,7 +23,7 @@ class Member(Protocol):
         ...
 
     def lease_lost(self) -> None:
-        """The lease ended: give back what has not started."""
+        """The lease ended: give back the entries that have not started."""
         ...
 
     def reaped(self, queue_names: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ CLOCK_SHARE = 0.5
 
 
 class Reaping(Protocol):
-    """Who looks after the dead on a node's behalf."""
+    """The object that looks after the dead on a node's behalf."""
 
     looks: int
     """Turns that it has taken."""
@@ -63,7 +63,7 @@ class Node:
         self.epoch = 0
         self.lease = Lease(clock, config.lease_seconds)
         self.skew_seconds = 0.0
-        """What the database's clock is ahead of this machine's."""
+        """The lead of the database's clock over this machine's."""
         self.members: list[Member] = []
         self.former = former
         """Members that have left while their handlers still ran."""
@@ -78,7 +78,7 @@ class Node:
         """When the last beat was sent that read the database's clock fast enough."""
         self._pid = os.getpid()
         self._telling = Lock()
-        """One at a time writes what is served: by an older list, others would take entries."""
+        """One at a time writes the served queues: by an older list, others would take entries."""
         # No error may keep beats back for as long as a lease, however short that is.
         self.beats = Loop(
             f"{name}-beat",
@@ -203,7 +203,7 @@ class Node:
         return taken
 
     def beat_turn(self) -> float:
-        """Renew the lease, tell what is served, and follow the database's clock.
+        """Renew the lease, write the served queues, and follow the database's clock.
 
         One turn; returns seconds until the next.
         """
@@ -269,7 +269,7 @@ class Node:
     # -- members ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Write what the members serve."""
+        """Write the queues that the members serve."""
         with self._telling:
             self.database.write(
                 lambda connection: self._nodes.serve(

@@ -115,7 +115,7 @@ def leave(node: Node, member: Member) -> None:
         if member.outliving():
             _former[key].append(member)
         if node.members:
-            # The leaver closes its connections: what the node opened there from now on would stay
+            # The leaver closes its connections: those that the node opened there later would stay
             # open for good.
             node.database = node.members[0].store.database
             node.announce()

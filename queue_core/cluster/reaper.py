@@ -3,8 +3,8 @@
 A node is dead only if this reaper itself saw the same (epoch, beat) for a full lease, by its own
 monotonic clock, while its own node's beats succeeded without a gap: after an outage of the database
 nobody is reaped by mistake. The node is fenced first (its row says DEAD, if epoch and beat still
-are what was seen); then its entries are moved, each batch in a transaction that holds the node's
-row, so that the name can't come back meanwhile.
+are as they were seen); then its entries are moved, each batch in a transaction that holds the
+node's row, so that the name can't come back meanwhile.
 
 A live node may have lost a member: a bus that has stopped, while a service of its process goes on.
 Entries of tables that it no longer serves are moved like those of a node that has stopped in order,
@@ -41,15 +41,15 @@ from sql.transient import OWN_TRANSACTION
 log = get_logger(__name__)
 
 FORGET_SECONDS = 86_400.0
-"""How long the row of a dead node without entries is kept, for `status`."""
+"""The time for which the row of a dead node without entries is kept, for `status`."""
 PARTITION_SECONDS = 3_600.0
-"""How often the next partitions of history are looked for."""
+"""The pause between two searches for the next partitions of history."""
 LANE_TURNS = 6
 """One in this many turns looks for lanes that no node has or serves, though no node is dead."""
 
 
 class _Kind(Enum):
-    """What stands in a dead node's lane, in the order in which it is moved."""
+    """The kinds of entries in a dead node's lane, in the order in which they are moved."""
 
     CLAIMED = "claimed"
     DUE = "due"
@@ -70,7 +70,7 @@ class Reaper:
         self.looks = 0
 
     def turn(self) -> float:
-        """Look at all nodes once, fence the dead, and move what they left.
+        """Look at all nodes once, fence the dead, and move their entries.
 
         Returns seconds until the next turn.
         """
@@ -116,7 +116,7 @@ class Reaper:
         return self._pause(rows, dead)
 
     def _look_after_keys(self, store: Store) -> None:
-        """Delete keys whose time is over, and make good what endings have passed over."""
+        """Delete keys whose time is over, and make up for keys that endings have passed over."""
         if store.database.fetch(store.keys.are_due):
             while store.database.write(store.keys.look) == LOOK_BATCH and self._node.lease.holds():
                 pass
@@ -149,7 +149,7 @@ class Reaper:
                     )
         except DBAPIError as error:
             # A role that may not change tables, or a lock that was not had. The last partition
-            # takes what ends meanwhile.
+            # takes the entries that end meanwhile.
             log.warning("partitions_not_made", table=past.name, error=str(error.orig))
         else:
             if made:
@@ -210,10 +210,10 @@ class Reaper:
         return True
 
     def _reap(self, store: Store, lane: str) -> None:
-        """Move all of a dead node's lane, a batch a transaction: what ran, what is due, the rest.
+        """Move all of a dead node's lane, a batch a transaction: claimed entries, due ones, others.
 
-        One after the other: a look for what ran reads the whole lane when it finds nothing. Entries
-        that commit behind a kind are for the next turn.
+        One after the other: a look for claimed entries reads the whole lane when it finds nothing.
+        Entries that commit behind a kind are for the next turn.
         """
         total = 0
         for kind in _Kind:
@@ -251,8 +251,8 @@ class Reaper:
             state=State.IN_PROCESSING if kind is _Kind.CLAIMED else State.AVAILABLE,
             limit=self._node.config.reap_batch_size,
             due_by=now if kind is _Kind.DUE else None,
-            # What is due and was passed over, because another transaction held it, must not slip
-            # through here.
+            # Due entries that were passed over, because another transaction held them, must not
+            # slip through here.
             due_after=now if kind is _Kind.LATER else None,
             besides=besides,
         )

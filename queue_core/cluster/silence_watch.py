@@ -24,7 +24,7 @@ class _Seen:
 
 
 class SilenceWatch:
-    """What `node` has seen of the others."""
+    """The beats that `node` has seen of the others."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -51,15 +51,15 @@ class SilenceWatch:
         return row.name != self._node.name and self.seconds_left(row) <= 0
 
     def seconds_left(self, row: Row[Any]) -> float:
-        """How long a node is to be watched on, until it has been silent for its whole lease."""
+        """The time for which a node is still to be watched, to be silent for its whole lease."""
         return self._silence_seconds(row) - self._watched_seconds(row)
 
     def _silence_seconds(self, row: Row[Any]) -> float:
-        """How long a node has to be silent: its lease, or longer if our beats are too rare."""
+        """The silence that is needed: the node's lease, or longer if our beats are too rare."""
         return max(float(row.lease_seconds), 3 * self._node.config.beat_interval_seconds)
 
     def _watched_seconds(self, row: Row[Any]) -> float:
-        """How long a node was seen to be silent, while our own beats were close enough together.
+        """The silence of a node that was seen while our own beats were close enough together.
 
         A gap that is short for us may have been all the time that a node with a shorter lease had.
         """

@@ -80,7 +80,7 @@ class Difference:
 
 
 def differences(rows: Iterable[Row[Any]], now: datetime) -> list[Difference]:
-    """Where nodes differ that live and beat, by their rows, at `now`; by table, queue and type.
+    """The differences of live nodes that beat, by their rows, at `now`; by table, queue and type.
 
     A row without subscribers, as the version before writes it, or of somebody's hand, says nothing.
     """

@@ -1,4 +1,4 @@
-"""Nodes that are silent or differ, what waits for them, and what all nodes together need."""
+"""Nodes that are silent or differ, their waiting entries, and the needs of all nodes together."""
 
 from __future__ import annotations
 

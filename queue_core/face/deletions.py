@@ -67,13 +67,13 @@ class FaceDeletions(FacePart):
         not touched.
 
         Args:
-            search_key1: Only what has this key. If it is given alone, the whole table is read.
+            search_key1: Only rows with this key. If it is given alone, the whole table is read.
             search_key2: As `search_key1`. At least one is given; if both are, rows have both.
-            dry_run: Delete nothing, and count what would be deleted. Default: False.
+            dry_run: Delete nothing, and count the rows that would be deleted. Default: False.
             progress: Called after each batch with (rows deleted so far, rows to be deleted).
 
         Returns:
-            What was deleted, and what is left.
+            The numbers of deleted and of remaining rows.
 
         Raises:
             InvalidPostError: No key is given, or one that can't be a key. Nothing was deleted.

@@ -71,7 +71,7 @@ class FaceEntries(FacePart):
             force: As for `retry`.
 
         Returns:
-            How it ended, with its error; or where it stands, if it has not ended in time.
+            The end, with its error; or the present state, if it has not ended in time.
 
         Raises:
             EntryNotFoundError: As for `retry`.
@@ -92,7 +92,7 @@ class FaceEntries(FacePart):
         )
 
     def release(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
-        """Let an entry run that was posted with `after`, whatever it still waits for.
+        """Let an entry run that was posted with `after`, without regard to its other waits.
 
         Args:
             record_id: The id of the entry.

@@ -36,7 +36,7 @@ class Face(FaceListeners, FaceHealth, FaceStatistics, FaceDeletions, FaceEntries
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Stop delivering. Running handlers finish; what has not started is given back.
+        """Stop delivering. Running handlers finish; entries that have not started are given back.
 
         It may be started again.
 

@@ -13,7 +13,7 @@ from queue_core.runtime.arguments import function, is_number, not_allowed
 
 
 class FaceListeners(FacePart):
-    """Who is told of entries that have ended."""
+    """The listeners that are told of entries that have ended."""
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Decorate a function that is called after an entry has ended FAILED, for any reason.
@@ -46,9 +46,9 @@ class FaceListeners(FacePart):
         has a WARNING `backlog` each time in any case.
 
         Args:
-            hook: Called with what waits for the queue, a `QueueDepth`; may be decorated. Default:
+            hook: Called with the depth of the queue, a `QueueDepth`; may be decorated. Default:
                 the log is enough.
-            above: The number of entries, 0 or more; what waits is counted up to 10,000 of the
+            above: The number of entries, 0 or more; waiting entries are counted up to 10,000 of the
                 table. Default: 1,000.
             pause_seconds: The least time between two calls for one queue. Default: 21,600, which
                 is 6 hours.

@@ -20,7 +20,7 @@ from queue_core.reading.statistics import (
 
 
 class StatsOptions(TypedDict, total=False):
-    """What statistics are of."""
+    """The entries that statistics count."""
 
     queue_name: str | None
     age: timedelta | None

@@ -31,7 +31,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """What one listener has not taken yet, in the order of the commits.
+    """The entries that one listener has not taken yet, in the order of the commits.
 
     A full feed drops its oldest entries: a slow listener holds up neither the engine nor other
     listeners. Safe to use from several threads, each of which gets other entries.
@@ -52,12 +52,12 @@ class Feed:
 
     @property
     def listener_id(self) -> str:
-        """Whose it is."""
+        """The listener's id."""
         return self._listener_id
 
     @property
     def dropped(self) -> int:
-        """How many entries it has dropped, because it was full."""
+        """The entries that it has dropped, because it was full."""
         return self._dropped
 
     def get(self, timeout_seconds: float = 0.0) -> Ended | None:

@@ -4,7 +4,7 @@ A turn writes those that have gathered since the last turn, in one transaction.
 
 While the database works, outcomes gather: batches grow with the load by themselves, and an idle
 system writes one by one. Outcomes are kept until they are written; a batch whose COMMIT gave no
-answer is written again, and what turns out to have been recorded already counts as written.
+answer is written again, and an outcome that turns out to be recorded counts as written.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Another try would meet them again.
 class Finisher:
     """Keeps the outcomes of runs until a turn has written them, in batches.
 
-    `claimer` is told what runs again, and that less is held.
+    `claimer` is told of entries that run again, and that less is held.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Finisher:
 
         It is the first of `loops`, or after a stop the one that writes late outcomes.
         """
-        # Where one writes at a time, two: the database has the one's statement while Python has the
+        # With one writer at a time, two: the database has one's statement while Python has the
         # other.
         names = (
             ["finish", "finish-2"]
@@ -126,7 +126,7 @@ class Finisher:
             self.loops[-1].wake()
 
     def write_all(self) -> list[Outcome]:
-        """Write what there is in the caller's thread, and return it."""
+        """Write the present outcomes in the caller's thread, and return them."""
         written = list[Outcome]()
         while batch := self._turn(claim=False):
             written += batch
@@ -151,7 +151,7 @@ class Finisher:
             self._writing.discard(threading.get_ident())
         ended = _machine.monotonic()
         self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
-        return 0.0 if self._outcomes else pause  # who was woken for them has left them to this turn
+        return 0.0 if self._outcomes else pause  # a woken thread left them to this turn
 
     def turn(self, *, claim: bool = True) -> float:
         """Write the outcomes that have gathered. One turn; returns seconds until the next.
@@ -179,7 +179,7 @@ class Finisher:
     def _write_batch(
         self, batch: Sequence[Outcome], taken: list[Outcome], claim: Claim | None
     ) -> Claimed | None:
-        """Write a batch, with a `claim` in its transaction; what that has claimed, if anything.
+        """Write a batch, with a `claim` in its transaction; the entries that it claimed, if any.
 
         `taken`, from which the batch was made, is empty once that can't be written again.
         """
@@ -196,7 +196,7 @@ class Finisher:
     def _write_by_kind(
         self, batch: Sequence[Outcome], claim: Claim | None
     ) -> tuple[Written, set[int]]:
-        """What was written, and the ids of the entries whose outcome the database refuses."""
+        """The written outcomes, and the ids of entries whose outcome the database refuses."""
         holdings = self._holdings
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         others = batch if len(finished) < len(batch) else ()
@@ -246,7 +246,7 @@ class Finisher:
 
     def _tell_written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings
-        # What did not run says nothing of how much this node gets done.
+        # An entry that did not run says nothing of this node's pace.
         ran = [one for one in batch if not isinstance(one, (Parked, Paused, Released))]
         holdings.pace.ended(len(ran), seconds_of(ran))
         for record_id in lost:

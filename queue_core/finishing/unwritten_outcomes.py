@@ -23,7 +23,7 @@ _CLAIM_COUNT = attrgetter("entry.claim_count")
 
 
 class UnwrittenOutcomes:
-    """A queue that gives out batches, and takes back what could not be written."""
+    """A queue that gives out batches, and takes back unwritten outcomes."""
 
     def __init__(self) -> None:
         self._queue = deque[Outcome]()

@@ -18,7 +18,7 @@ from queue_core.runtime.lock import Lock
 MOST_ASIDE = 1_000
 """Entries that may wait for a serial handler without filling the pool.
 
-Their events are in memory.
+Their events are in memory. No benchmark compares it with others.
 """
 
 
@@ -52,17 +52,17 @@ class Ledger:
 
     @property
     def room(self) -> int:
-        """How many more entries may be held."""
+        """The entries that may be held in addition."""
         return self._capacity - len(self._claims)
 
     @property
     def active(self) -> int:
-        """How many are with the handler pool, those aside not counted."""
+        """The entries that are with the handler pool, those aside not counted."""
         return len(self._claims) - len(self._waiting) - min(len(self._aside), MOST_ASIDE)
 
     @property
     def waiting(self) -> int:
-        """How many wait, by id only, for room in the pool."""
+        """The entries that wait, by id only, for room in the pool."""
         return len(self._waiting)
 
     def add(

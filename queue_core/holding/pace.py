@@ -9,14 +9,17 @@ from queue_core.runtime.clock import Clock
 from queue_core.runtime.lock import Lock
 
 WINDOW_SECONDS = 0.1
-"""Over which ends are counted. No benchmark compares it with others."""
+"""Seconds over which ends are counted, from the first run on (ADR 0019).
+
+No benchmark compares it with others.
+"""
 LULL_SECONDS = 1.0
-"""After which what ended before says nothing any more. No benchmark compares it with others."""
+"""Seconds after which earlier ends say nothing any more. No benchmark compares it with others."""
 GROWTH = 2.0
-"""How many times what it ended a node may hold, if its handlers had nothing to do meanwhile.
+"""The multiple of its ended entries that a node may hold, if its handlers had nothing to do.
 
 Without it, each of 16 processes that wrote to one SQLite file in turns ended few entries between
-its turns, so claimed few, and so ended few: together a tenth of what one process did.
+its turns, so claimed few, and so ended few: together a tenth of the rate of one process (ADR 0019).
 """
 
 

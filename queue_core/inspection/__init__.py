@@ -1,1 +1,1 @@
-"""The reads of an inspector, by what they look at."""
+"""The reads of an inspector, by their subjects."""

@@ -85,7 +85,7 @@ class InspectedEntries(Inspected):
         )
 
     def explain(self, record_id: int, *, table: str) -> Explanation:
-        """Tell why an entry is not running: who paused it, what it waits for, and so on.
+        """Tell why an entry is not running: a pause, an entry that it waits for, and so on.
 
         Args:
             record_id: The id of the entry, live or ended.

@@ -32,7 +32,7 @@ class InspectedGroups(Inspected):
             limit: At most this number of a table. Default: all.
 
         Returns:
-            Where they stand, by table, the newest first.
+            The groups, by table, the newest first.
 
         Raises:
             InvalidPostError: A queue's name can't be one, or `limit` is no number.
@@ -64,7 +64,7 @@ class InspectedGroups(Inspected):
             table: Its main table. Default: any.
 
         Returns:
-            Where it stands.
+            The state of the group.
 
         Raises:
             GroupNotFoundError: There is no such group.

@@ -23,7 +23,7 @@ class InspectedKeys(Inspected):
             limit: At most this number of a table. Default: all.
 
         Returns:
-            Where they stand; by table, queue and key.
+            The states of the key; by table, queue and key.
 
         Raises:
             InvalidPostError: A value that no key can have.

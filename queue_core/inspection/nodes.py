@@ -16,7 +16,7 @@ from sql.families import NODES
 
 
 class InspectedNodes(Inspected):
-    """Who serves the queues."""
+    """The nodes that serve the queues."""
 
     def nodes(self) -> list[NodeStatus]:
         """List the nodes, stopped and dead ones too.
@@ -43,7 +43,7 @@ class InspectedNodes(Inspected):
 
         Args:
             table: Only on this main table. Default: on all.
-            age: Count what a node has ended within this time; None: since it registered. Default: a
+            age: The time within which a node's ends count; None: since it registered. Default: a
                 day.
 
         Returns:

@@ -18,7 +18,7 @@ from sql.families import SCHEDULES
 
 
 class InspectedQueues(Inspected):
-    """What waits in each queue, and what holds it."""
+    """The waiting entries of each queue, and the obstacles that hold them."""
 
     def queues(self, *, table: str | None = None) -> list[QueueStatus]:
         """Count the entries of each queue, all of them. `depths` costs less.
@@ -37,7 +37,7 @@ class InspectedQueues(Inspected):
         return [queue for store in self._tables.stores(table) for queue in statuses(store)]
 
     def depths(self, *, table: str | None = None) -> list[QueueDepth]:
-        """Count what waits, up to some 10,000 entries a table, as each scrape of the metrics does.
+        """Count waiting entries, up to some 10,000 a table, as each scrape of the metrics does.
 
         Args:
             table: Only of this main table. Default: of all.

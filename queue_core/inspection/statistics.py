@@ -38,7 +38,7 @@ class InspectedStatistics(Inspected):
             queue_name: Only of this bus, or `service:queue`. Default: of all.
             age: Only entries that ended within this time before `now`. None: no limit. Default: 30
                 days.
-            now: The end of the age, an aware date; what ended later does not count. Default: the
+            now: The end of the age, an aware date; later ends do not count. Default: the
                 database's time.
 
         Returns:
@@ -75,7 +75,7 @@ class InspectedStatistics(Inspected):
             queue_name: Only of this bus, or `service:queue`. Default: of all.
             age: Only entries that ended within this time before `now`. None: no limit. Default: 30
                 days.
-            now: The end of the age, an aware date; what ended later does not count. Default: the
+            now: The end of the age, an aware date; later ends do not count. Default: the
                 database's time.
 
         Returns:
@@ -116,7 +116,7 @@ class InspectedStatistics(Inspected):
             queue_name: Only of this bus, or `service:queue`. Default: of all.
             age: Only entries that ended within this time before `now`. None: no limit. Default: 30
                 days.
-            now: The end of the age, an aware date; what ended later does not count. Default: the
+            now: The end of the age, an aware date; later ends do not count. Default: the
                 database's time.
             unit: The unit of the times, a positive timedelta. Default: a second.
 

@@ -3,7 +3,7 @@
 A circuit is open as long as it has a row. The entries that wait stand in a lane of its own, from
 which nobody claims; its probe stands among all others, at its date, and is marked. The probe's end
 decides, in the transaction in which it is written. If it succeeds, the row goes, and nodes bring
-back what is in the lane. If it fails, another one is chosen. If it ends in another way, nodes
+back the entries of the lane. If it fails, another one is chosen. If it ends in another way, nodes
 choose one, which look while entries wait whether the probe still is one.
 """
 
@@ -93,7 +93,7 @@ class Circuits:
         """See `Link.ended`.
 
         After another end than success, nodes choose the next probe. It may have been removed by a
-        caller's transaction, which is not to lock what others are about to write.
+        caller's transaction, which is not to lock rows that others are about to write.
         """
         del lent
         states = {one.entry.record_id: one.state for one in endings}
@@ -119,7 +119,7 @@ class Circuits:
     def _of_probes(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
         return self._circuits.of_probes(connection, self._table, ids)
 
-    # -- what nodes ask ---------------------------------------------------------------------------
+    # -- questions of nodes -----------------------------------------------------------------------
 
     def all(self, connection: Connection) -> list[Row[Any]]:
         """The open circuits, by queue and handler."""

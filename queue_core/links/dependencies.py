@@ -4,11 +4,11 @@ An entry that is awaited carries a mark. The transaction in which it ends notes 
 `queue_waits`, and decides about those who waited for it. A row that could not be seen or decided
 about then has a look date: a node looks at it soon.
 
-- A caller's transaction that posts who waits may stay open for long. So it locks nothing of the
-  awaited entry; a node sets the mark once it has committed, and learns what has happened meanwhile.
-- A caller's transaction that changes who waits may hold it for long. Then it is passed over.
-- Two awaited entries may end at once. One of them finds the row of who waits locked, and passes it
-  over, too.
+- A caller's transaction that posts a waiting entry may stay open for long. So it locks nothing of
+  the awaited entry; a node sets the mark once it has committed, and learns of ends meanwhile.
+- A caller's transaction that changes a waiting entry may hold it for long. Then it is passed over.
+- Two awaited entries may end at once. One of them finds the row of the waiting entry locked, and
+  passes it over, too.
 
 Nobody waits for a lock that a caller's transaction can hold.
 """
@@ -36,9 +36,9 @@ from sql.statements.waits import Wait, Waits
 BATCH = 500
 """Waiting entries that one transaction decides about. Others are left to the next look."""
 AGAIN = timedelta(seconds=0.05)
-"""After this time is looked again at what another transaction holds."""
+"""The time until the next look at rows that another transaction holds."""
 LATER = timedelta(minutes=10)
-"""How often all waits are looked at: a process of an older version tells nobody of an end."""
+"""The time between two looks at all waits: processes of an older version tell nobody of an end."""
 
 
 class Dependencies:
@@ -73,7 +73,7 @@ class Dependencies:
         on_failed: Mapping[int, str],
         lanes: Mapping[int, str],
     ) -> None:
-        """Enter what new entries wait for, by the ids of those. A look decides about them."""
+        """Enter the waits of new entries, by the ids of those. A look decides about them."""
         now = self._clock.now()
         rows = [
             {
@@ -88,10 +88,10 @@ class Dependencies:
         self.statements.add(connection, rows)
 
     def waits_of(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
-        """What entries wait for."""
+        """The waits of entries for others."""
         return self.statements.of_waiters(connection, self._table, ids=ids)
 
-    # -- what happens to awaited entries ----------------------------------------------------------
+    # -- ends of awaited entries ------------------------------------------------------------------
 
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
@@ -141,16 +141,16 @@ class Dependencies:
         return self.statements.are_due(connection, self._table, now=self._clock.now())
 
     def look(self, connection: Connection) -> int:
-        """Look at what is due, in a transaction of our own, and return how many rows those were."""
+        """Look at the due rows, in a transaction of the library, and return their number."""
         now = self._clock.now()
         rows = self.statements.lock_due(connection, self._table, now=now, limit=BATCH)
         self.attend(connection, rows)
         return len(rows)
 
     def attend(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
-        """Learn what awaited entries do, and decide about who waits for them.
+        """Learn the ends of awaited entries, and decide about the entries that wait for them.
 
-        For a transaction of our own, in which `rows` are locked, or were entered.
+        For a transaction of the library, in which `rows` are locked, or were entered.
         """
         open_ids = {row.awaited_id for row in rows if row.awaited_state is None}
         ended, marked_ids = self._learn(connection, sorted(open_ids))
@@ -166,7 +166,7 @@ class Dependencies:
         now = self._clock.now()
         self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
         self.statements.change(connection, self._table, later, {"look_date": now + LATER})
-        # Where somebody holds who waits, the decision is still to come.
+        # While somebody holds the waiting entry, the decision is still to come.
         cancelled, held = self._decide(connection, sorted({row.waiter_id for row in rows}))
         again = [wait for wait in later if wait.waiter_id in held]
         self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
@@ -188,7 +188,7 @@ class Dependencies:
             if not is_awaited(live_row.headers):
                 headers = marked(live_row.headers, {AWAITED: ""})
                 entries.change(connection, record_id=record_id, values={"headers": headers})
-        # After the locks: what was not locked has ended by now, or is held.
+        # After the locks: an entry that was not locked has ended by now, or is held.
         live = entries.live_ids(connection, ids=ids)
         gone = [record_id for record_id in ids if record_id not in live]
         ends, ended = entries.ends(connection, ids=gone), dict[int, tuple[int, str | None]]()
@@ -233,7 +233,7 @@ class Dependencies:
         entries = self._entries
         live = entries.live_ids(connection, ids=ids)
         locked = {row.record_id: row for row in entries.lock_free(connection, ids=sorted(live))}
-        # Read once they are locked: who ends at the same time has noted it, or finds them locked.
+        # Read once they are locked: an end at the same time has been noted, or finds them locked.
         by_waiter = dict[int, list[Row[Any]]]()
         for row in self.statements.of_waiters(connection, self._table, ids=ids):
             by_waiter.setdefault(row.waiter_id, []).append(row)
@@ -271,9 +271,9 @@ class Dependencies:
         return awaited, live - locked.keys()
 
     def release(self, connection: Connection, waiter: Entry, *, lent: bool) -> bool:
-        """Let a locked entry run, whatever it waits for; False if it doesn't wait for others.
+        """Let a locked entry run, without regard to its waits; False if it doesn't wait for others.
 
-        The end of another entry that it waits for removes what is left. `lent`: the connection is a
+        The end of another entry that it waits for removes the rest. `lent`: the connection is a
         caller's.
         """
         if not self._waits(connection, waiter):

@@ -2,7 +2,7 @@
 
 A member's mark holds the id of its group. The transaction in which members end counts them in the
 row of the group's ends. Two such transactions meet there, and the one that finds the group complete
-posts its callbacks. This row is locked last, and in short transactions of our own only, so that
+posts its callbacks. This row is locked last, and in short transactions of the library only, so that
 nobody waits for it for long.
 
 Changes of a group by callers' transactions stand in its other row. Posts may wait for that one, but
@@ -37,7 +37,7 @@ GROUP_HEADER = "group_id"
 LOOK_BATCH = 100
 """Groups that one transaction looks at, or deletes."""
 KEPT = timedelta(days=30)
-"""How long a complete group can be read."""
+"""The time for which a complete group can be read."""
 
 _LONGEST_ID = len(str(2**63))
 
@@ -64,7 +64,7 @@ class GroupLink:
         self._clock = clock
         self._table = entries.main.name
 
-    # -- what happens to members ------------------------------------------------------------------
+    # -- ends of members --------------------------------------------------------------------------
 
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
@@ -151,7 +151,7 @@ class GroupLink:
     def look(self, connection: Connection) -> int:
         """See whether groups are complete that callers' transactions have changed.
 
-        In a transaction of our own. Returns how many those were.
+        In a transaction of the library. Returns their number.
         """
         now = self._clock.now()
         ids = self.statements.lock_due(connection, self._table, now=now, limit=LOOK_BATCH)
@@ -184,7 +184,7 @@ def group_of(headers: str | None) -> int | None:
 
 
 def counts_of(row: Row[Any]) -> Ended:
-    """How many members of a group have ended, by both its rows."""
+    """The number of members of a group that have ended, by both its rows."""
     if row.completed_date is not None:  # a retry may have changed the other row since
         return Ended(row.group_id, row.ended_succeeded, row.ended_failed, row.ended_cancelled)
     return Ended(

@@ -1,4 +1,4 @@
-"""The hold of an entry on a key: what the key's row and its entry say together."""
+"""The hold of an entry on a key: the key's row and its entry together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from queue_core.model.states import State
 from sql.statements.key_shapes import PERIOD
 
 WAITING, LIVING, FOREVER = "waiting", "living", "forever"
-"""How long a key is kept, beside a period: until its entry starts, or ends, or for ever."""
+"""The time for which a key is kept, beside a period: until its entry starts, or ends, or always."""
 
 _WAITS = (State.AVAILABLE, State.WAITING)
 
 
 class Hold(msgspec.Struct):
-    """Where a key stands by its row and its entry."""
+    """The state of a key by its row and its entry."""
 
     key: str
     record_id: int
@@ -48,7 +48,7 @@ class Hold(msgspec.Struct):
 
 
 def hold_of(row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: datetime) -> Hold:
-    """Where a key stands by its row, and by the row of its entry, live or past."""
+    """The state of a key by its row, and by the row of its entry, live or past."""
     hold = Hold(
         row.entry_key, row.record_id or 0, row.keep, row.keep_seconds, KeyState.DONE, held=True
     )

@@ -2,7 +2,7 @@
 
 The end of an entry waits for no transaction that has locked its key, since that may stay open: it
 passes the key over. So a key may name an entry that has ended. Then the entry itself tells where
-the key stands (`holds`), and what was passed over is made good by `look`.
+the key stands (`holds`), and `look` makes up for keys that were passed over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY_MARK = RESERVED + "key"
 """The mark of an entry with a key. Its text is the key."""
 
 LOOK_SECONDS = 3_600.0
-"""How long after its entry is due a key that is kept for a time is looked after."""
+"""The time from the due date of an entry to a look at its key, if that is kept for a time."""
 LOOK_BATCH = 500
 """Keys that one transaction looks after."""
 
@@ -54,7 +54,7 @@ class KeyLink:
     def holds(
         self, connection: Connection, rows: Sequence[Row[Any]], besides: Connection | None = None
     ) -> dict[str, Hold]:
-        """Where the keys of `rows`, all of one queue, stand, by key.
+        """The states of the keys of `rows`, all of one queue, by key.
 
         Entries that `connection` does not see are looked for on the connection `besides`, too.
         """
@@ -200,7 +200,7 @@ class KeyLink:
         return self.keys.are_due(connection, self.table_name, now=self._clock.now())
 
     def look(self, connection: Connection) -> int:
-        """Delete keys whose time is over, and make good what endings have passed over.
+        """Delete keys whose time is over, and make up for keys that endings have passed over.
 
         Returns how many were looked at, at most `LOOK_BATCH`.
         """

@@ -3,7 +3,7 @@
 A claim takes a place of the key (`storage.key_places`). An entry that finds none waits in the lane
 of its key, from which nobody claims, so that it costs the entries of other keys nothing. The end of
 a claim lets the first one go that waits there, in the same transaction. That one has no place yet:
-whatever becomes of it, the places are counted when it is claimed.
+in any case the places are counted when it is claimed.
 
 A claim that takes places of a key, and the end of one, lock the row of the key first. So an entry
 that has just been refused is seen by him who frees the place that it was refused.
@@ -40,7 +40,7 @@ class LimitKeyLink:
         self._clock = clock
 
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
-        """See `Link.ended`. A caller's transaction must not hold up what runs of the key."""
+        """See `Link.ended`. A caller's transaction must not hold up entries of the key."""
         if not lent:
             self.freed(connection, [one.entry for one in endings])
 
@@ -95,5 +95,5 @@ def limit_key_of(headers: str | None) -> str:
 
 
 def lane_of_key(entry: Entry) -> Lane:
-    """Where an entry that carries the mark waits for a place of its key."""
+    """The lane in which an entry that carries the mark waits for a place of its key."""
     return keyed_lane(entry.queue_name, limit_key_of(entry.headers))

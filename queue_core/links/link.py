@@ -22,7 +22,7 @@ class Ending(NamedTuple):
     entry: Entry
     state: State
     keep: timedelta | None = None
-    """How long its handlers want its key to be kept."""
+    """The time for which its handlers want its key to be kept."""
 
 
 class Link(Protocol):
@@ -44,8 +44,8 @@ class Link(Protocol):
     ) -> None:
         """An ended entry that carries the mark was posted once more, as a copy, by hand.
 
-        `before`: how its last try has ended; None if a former copy lives. `force`: whatever stands
-        against it is to be put up with.
+        `before`: the end of its last try; None if a former copy lives. `force`: obstacles are
+        ignored.
         """
         ...
 

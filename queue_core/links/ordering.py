@@ -9,7 +9,7 @@ is the first, the key has no head until it is released.
 
 Two transactions that start and end heads of a key meet at the head's row. The end of a head deletes
 its row first, and looks for the next entry then. A post or a release either inserts the row, or
-locks it. So the one sees what the other has written. A caller's transaction, which may stay open,
+locks it. So the one sees the other's row. A caller's transaction, which may stay open,
 locks no head: it marks its entries, and a node gives their key a turn.
 """
 
@@ -83,7 +83,7 @@ class Ordering:
         for record_id in self.statements.unstarted_in(connection, key, _REMOVED):
             self.statements.remove(connection, key.table_name, record_id)
             self.statements.end_head(connection, key, record_id)
-        # First: for what is committed after it, there is another turn.
+        # First: a commit after it has another turn.
         self.statements.started(connection, key)
         return self.start(connection, key)
 

@@ -1,4 +1,4 @@
-"""The verdict on an entry that waits for others, by what has become of them."""
+"""The verdict on an entry that waits for others, by the ends of those."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sqlalchemy import Row
 from queue_core.model.states import State
 
 CANCEL, RUN, HOLD = "cancel", "run", "hold"
-"""What a post may ask for in case an awaited entry fails."""
+"""The answers to the failure of an awaited entry that a post may ask for."""
 
 UNKNOWN = "UNKNOWN"
-"""How an entry has ended that is nowhere: it was deleted from history before anybody looked."""
+"""The end of an entry that is nowhere: it was deleted from history before anybody looked."""
 
 
 class Verdict(Enum):
-    """What becomes of the entry."""
+    """The fate of the entry."""
 
     WAIT = "wait"
     HOLD = "hold"
@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 
 def verdict_on(rows: Sequence[Row[Any]]) -> tuple[Verdict, Row[Any] | None]:
-    """What becomes of an entry by its waits, and the failed one that is the reason."""
+    """The fate of an entry by its waits, and the failed one that is the reason."""
     failed = [
         row
         for row in rows

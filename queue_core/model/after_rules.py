@@ -34,7 +34,7 @@ class AfterRules:
         self.declared = True
 
     def set_for_queue(self, queue_name: str, after: After | None) -> None:
-        """What is posted to a queue; None: nothing from now on. Raises ConfigurationError."""
+        """The rule of a queue's entries; None: none from now on. Raises ConfigurationError."""
         if after is None:
             self._of_queues.pop(queue_name, None)
             return
@@ -42,7 +42,7 @@ class AfterRules:
         self.declared = True
 
     def applied(self, queue_name: str, postings: Sequence[Posting]) -> list[Posting]:
-        """The postings, with what their events wait for where they don't say so themselves.
+        """The postings, with the waits of their events if they don't say any themselves.
 
         Raises InvalidPostError.
         """

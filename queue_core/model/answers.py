@@ -106,7 +106,7 @@ class NotDone(Exception):
 
 
 def heed(returned: object) -> timedelta | None:
-    """How long a handler wants its entry's key to be kept, if it says so; it has succeeded then.
+    """The time for which a handler that has succeeded wants its entry's key to be kept, or None.
 
     Raises NotDone if it has returned another answer. Every other value means success.
     """

@@ -31,8 +31,8 @@ def difference(posted: Any, arrived: Any) -> str | None:
     """The first place where `arrived` differs from `posted`, such as `.lines[0].note`, or None.
 
     A value whose annotation leaves the type open arrives with JSON's types, and a sequence as the
-    kind that the field declares: neither is a difference. Raises whatever a class of the user
-    raises when it is compared.
+    kind that the field declares: neither is a difference. Raises any error of a user's
+    class that is compared.
     """
     kind = type(arrived)
     if kind in _ATOMS and type(posted) is kind:
@@ -83,7 +83,7 @@ def _in_mapping(posted: Mapping[Any, Any], arrived: Mapping[Any, Any]) -> str | 
     if len(posted) != len(arrived):
         return ""
     for key, value in posted.items():
-        # JSON's keys are texts, unless the annotation says what they are.
+        # JSON's keys are texts, unless the annotation names their type.
         stored = (
             key if key in arrived else next(iter(msgspec.to_builtins({key: None}, str_keys=True)))
         )

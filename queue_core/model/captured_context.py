@@ -17,7 +17,7 @@ MARK = RESERVED + "context"
 
 
 class CapturedContext:
-    """The variables of one bus or service. Raises ConfigurationError for what is none."""
+    """The variables of one bus or service. Raises ConfigurationError for an object that is none."""
 
     def __init__(self, variables: Iterable[ContextVar[str]]) -> None:
         given: object = variables

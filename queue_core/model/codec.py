@@ -25,7 +25,7 @@ class Codec(Protocol):
             event: An instance of an event type, or a dict.
 
         Returns:
-            What is stored.
+            The text to store.
         """
         ...
 
@@ -33,7 +33,7 @@ class Codec(Protocol):
         """Read an event.
 
         Args:
-            data: What `encode` returned.
+            data: The text that `encode` returned.
             event_type: The type of the answer; None: a dict.
 
         Returns:
@@ -45,7 +45,7 @@ class Codec(Protocol):
 class BoundCodec:
     """Base of codecs that bind a payload to the name of its event type.
 
-    A subclass is a `Codec` whose calls take the name as well: what was written for one name can't
+    A subclass is a `Codec` whose calls take the name as well: a payload of one name can't
     be read for another.
     """
 

@@ -1,4 +1,4 @@
-"""The codec that compresses what another codec writes."""
+"""The codec that compresses the payloads of another codec."""
 
 import zlib
 
@@ -8,13 +8,13 @@ from queue_core.runtime.arguments import is_number, not_allowed
 
 
 class CompressedCodec:
-    """Compresses what another codec writes, by zlib.
+    """Compresses the payloads of another codec, by zlib.
 
     Its name is that of the other codec with `+zlib`. The limit of the configuration,
     `max_payload_bytes`, then applies to the compressed payload.
 
     Args:
-        inner: Writes what is compressed.
+        inner: The codec that writes the payloads to compress.
         level: From 1 (fast) to 9 (small). Default: 6.
         max_bytes: The largest payload before compression, in bytes. A larger one is neither written
             nor read, so that a small row can't fill the memory. Default: 67,108,864 (64 MiB).

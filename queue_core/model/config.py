@@ -31,7 +31,7 @@ Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class QueueConfig(Settings, OldNodeKeys):
-    """What every queue has; use `BusConfig` or `NotificationConfig`, which know their defaults.
+    """The settings of every queue; `BusConfig` and `NotificationConfig` know their defaults.
 
     Raises ConfigurationError when built from a wrong value, an unknown key or an impossible
     combination.

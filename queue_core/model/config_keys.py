@@ -8,7 +8,7 @@ from queue_core.model.node_config import NodeConfig
 from queue_core.model.retry import RetryPolicy
 
 KeptHistory: TypeAlias = Literal["all", "failures"]
-"""Which entries have a row in the history table once they have ended."""
+"""The kinds of entries that have a row in the history table once they have ended."""
 
 
 class ChangeableSettings(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """Due dates of a cron line.
 
 Cron is read in the schedule's time zone, as wall-clock time. APScheduler's trigger finds the
-wall-clock times; what daylight saving does to them is decided here, as its own answers depend on
+wall-clock times; their shifts by daylight saving are decided here, as its own answers depend on
 where the search began (3.11.3: in the gap `0 1,2 * * *` loses its second firing, in the overlap `30
 2 * * *` fires twice):
 
@@ -36,11 +36,11 @@ _MACROS = {
     "@annually": "0 0 1 1 *",
 }
 CRON = f"five fields or one of {', '.join(_MACROS)}"
-"""What may be given as a cron line."""
+"""The allowed form of a cron line."""
 
 
 def plain_line(expression: str) -> str:
-    """The line without what changes none of its dates: macros, capitals, spaces, leading zeros."""
+    """The line without macros, capitals, spaces and leading zeros, with the same dates."""
     fields = _MACROS.get(expression, expression).lower().split()
     return re.sub(r"\b0+(?=\d)", "", " ".join(fields))
 

@@ -1,4 +1,4 @@
-"""The codec that encrypts what another codec writes.
+"""The codec that encrypts the payloads of another codec.
 
 It needs the library `cryptography` (the extra `encryption`), which is imported when a codec is
 made.
@@ -25,7 +25,7 @@ _KEY_ID = re.compile(r"[!-~]+")
 
 
 class EncryptedCodec(BoundCodec):
-    """Encrypts what another codec writes, by AES-256 in GCM, and reads what former keys wrote.
+    """Encrypts the payloads of another codec, by AES-256 in GCM, and reads those of former keys.
 
     Its name, which the column `codec` stores with each entry, is that of the other codec with
     `+aes:` and the id of the key. A payload is bound to this name and to the name of its event
@@ -82,7 +82,7 @@ class EncryptedCodec(BoundCodec):
 
     def encode(self, event: object, event_name: str = "") -> bytes:
         """As `Codec.encode`, for an event that is stored under `event_name`."""
-        # Random: no counter would be shared by processes and by what a fork copies.
+        # Random: no counter would be shared by processes and by the copies of a fork.
         nonce = os.urandom(_NONCE_BYTES)
         plain = packed(self._inner.encode(event))
         return nonce + self._cipher.encrypt(nonce, plain, self._bound_to(event_name))
@@ -113,7 +113,7 @@ class EncryptedCodec(BoundCodec):
 
 
 def _check_key(inner_name: str, key_id: object, key: object) -> None:
-    # No message shows what may be a key: messages are logged.
+    # No message shows a value that may be a key: messages are logged.
     room = LONGEST_CODEC_NAME - len(f"{inner_name}+aes:")
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id) or len(key_id) > room:
         raise ConfigurationError(

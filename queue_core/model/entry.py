@@ -91,7 +91,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def progress(self) -> SubscriberProgress:
-        """How far its subscribers are.
+        """The progress of its subscribers.
 
         Raises PayloadNotDecodableError if the column holds anything else.
         """

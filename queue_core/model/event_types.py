@@ -88,8 +88,8 @@ class EventTypes:
     def name_of(self, event: object, event_name: str | None = None) -> str:
         """The name to store `event` under; registers its type if it is new.
 
-        The name of a plain dict becomes known by subscribing to it, not by posting: whoever only
-        posts can't handle it.
+        The name of a plain dict becomes known by subscribing to it, not by posting: a process
+        that only posts can't handle it.
 
         Raises InvalidPostError for a plain dict without an `event_name`,
         PayloadNotSerialisableError for an object of no event type, ConfigurationError if the name

@@ -8,7 +8,7 @@ import msgspec
 
 
 class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group stands. Dates are aware, in UTC.
+    """The state of a group. Dates are aware, in UTC.
 
     Attributes:
         table: The main table.
@@ -16,9 +16,9 @@ class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
         group_id: Its id.
         name: Its name, if it has one.
         created_by: The node or process that opened it.
-        created_date: When it was opened.
-        sealed_date: When it was sealed; None if it takes members.
-        completed_date: When it was sealed and all its members had ended; None until then.
+        created_date: The date of its opening.
+        sealed_date: The date of its seal; None if it takes members.
+        completed_date: The date by which it was sealed and all members had ended; None until then.
         total: Its members.
         succeeded: Members that have ended PROCESSED.
         failed: Members that have ended FAILED.

@@ -17,7 +17,7 @@ class JsonCodec:
 
     A decoded value has the type that its field declares; a plain dict has JSON's types. Numbers
     that aren't finite are refused, as JSON has none. So is an event that would not arrive as it was
-    posted: what is written is read again at once, and compared. pydantic models are stored by the
+    posted: the text is read again at once, and compared. pydantic models are stored by the
     names of their fields, without computed fields, and read by their aliases too.
     """
 
@@ -105,7 +105,7 @@ def _from_plain(wanted: Any, value: object) -> object:
 
 
 def _without_input(error: ValueError) -> str:
-    """What pydantic says, without the values: payloads appear in no message."""
+    """The error as pydantic tells it, without the values: payloads appear in no message."""
     if not hasattr(error, "errors"):
         return str(error)
     faults = error.errors(include_input=False, include_url=False, include_context=False)

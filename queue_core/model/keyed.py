@@ -9,19 +9,19 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 
 Keep: TypeAlias = Literal["waiting", "living", "forever"] | timedelta
-"""How long a key is kept: while its entry waits, while it lives, a time after its end, or ever."""
+"""The keeping of a key: while its entry waits, while it lives, a time after its end, or ever."""
 
 OnConflict: TypeAlias = Literal["return", "raise", "replace", "requeue", "debounce"]
-"""What a post does whose key is taken."""
+"""The effect of a post whose key is taken."""
 
 
 class Answer(StrEnum):
-    """What became of a post with a key."""
+    """The result of a post with a key."""
 
     ADDED = "added"
     """A new entry has the key."""
     UPDATED = "updated"
-    """The entry that waits with this key has what was posted now."""
+    """The entry that waits with this key has the new payload."""
     ALREADY_QUEUED = "already_queued"
     """An entry with this key waits. It stays as it is."""
     IN_BACK_OFF = "in_back_off"
@@ -36,7 +36,7 @@ class Posted(int):
     """The record id of the entry that has the key, which is another's if the key was taken.
 
     Attributes:
-        answer: What became of the post.
+        answer: The result of the post.
     """
 
     answer: Answer
@@ -63,7 +63,7 @@ class Posted(int):
 
 
 class KeyState(StrEnum):
-    """Where the entry of a key stands."""
+    """The state of the entry of a key."""
 
     UNKNOWN = "unknown"
     """Nobody has the key."""
@@ -81,19 +81,19 @@ class KeyState(StrEnum):
 
 
 class KeyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a key stands.
+    """The state of a key.
 
     Attributes:
         table: The main table.
         queue_name: The queue.
         key: The key.
-        state: Where its entry stands; UNKNOWN if nobody has the key.
+        state: The state of its entry; UNKNOWN if nobody has the key.
         record_id: The entry. None if nobody has the key.
-        keep: How long the key is kept: "waiting", "living", "period" or "forever".
+        keep: The time for which the key is kept: "waiting", "living", "period" or "forever".
         keep_seconds: The time after the end, of a period.
         ended_state: PROCESSED or FAILED, once the entry has ended.
-        ended_date: When that was, in UTC.
-        kept_until: When the key is free, in UTC; None if that is not known yet.
+        ended_date: The date of its end, in UTC.
+        kept_until: The date from which the key is free, in UTC; None if that is not known yet.
     """
 
     table: str

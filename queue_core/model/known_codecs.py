@@ -28,7 +28,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 class StoredPayload(Protocol):
-    """What an entry tells about its payload."""
+    """The facts that an entry tells about its payload."""
 
     @property
     def record_id(self) -> int: ...  # noqa: D102 - see Entry
@@ -48,8 +48,8 @@ class Codecs:
     """The codecs that write, and all that can read.
 
     An event is written by the codec of its type, else of its queue, else by the `default`. JSON is
-    always read, and so is what `others` wrote before. A key of `by_type` is a type, which stands
-    for its subtypes, too, or a stored name. Raises ConfigurationError.
+    always read, and so are the older payloads of `others`. A key of `by_type` is a type, which
+    stands for its subtypes, too, or a stored name. Raises ConfigurationError.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Codecs:
         """Whether anything is written by another codec than the default."""
 
     def of_queue(self, queue_name: str, codec: Codec | None) -> None:
-        """Let `codec` write what is posted to a queue; None: as for other queues.
+        """Let `codec` write the payloads of a queue; None: as for other queues.
 
         Raises ConfigurationError.
         """

@@ -1,4 +1,4 @@
-"""The lanes: the column of an entry that says who may claim it.
+"""The lanes: the column of an entry that names the nodes that may claim it.
 
 A lane is the name of a node, or one of those that are named here. Their names begin with an
 exclamation mark, which no node's name may do.
@@ -28,15 +28,15 @@ PARKED = Lane("!parked")
 WAITING_LANE = Lane("!waiting")
 """Lane of the entries that wait for others: nobody claims from it."""
 LIMITED = "!limited:"
-"""How the lanes of limited queues begin: a lane for each."""
+"""The prefix of the lanes of limited queues: a lane for each."""
 AFTER_LIMITED = "!limited;"
 """The lanes of limited queues lie before it."""
 KEYED = "!keyed:"
-"""How the lanes of entries begin that wait for a place of their limit key: a lane for each key."""
+"""The prefix of the lanes of entries that wait for a place of their limit key, one for each key."""
 AFTER_KEYED = "!keyed;"
-"""The lanes of limit keys lie before it. There may be many: who goes through lanes skips them."""
+"""The lanes of limit keys lie before it. There may be many: a walk through the lanes skips them."""
 PAUSED = "!paused:"
-"""How the lanes of paused entries begin: a lane for each queue and handler that is paused."""
+"""The prefix of the lanes of paused entries: a lane for each queue and handler that is paused."""
 AFTER_PAUSED = "!paused;"
 """The lanes of paused entries lie before it."""
 
@@ -74,7 +74,7 @@ def limited_lane(queue_name: str) -> Lane:
 def keyed_lane(queue_name: str, limit_key: str) -> Lane:
     """Lane of the entries of a limit key that found no place.
 
-    Nobody claims from it: who frees a place of the key lets the first one out.
+    Nobody claims from it: a run that frees a place of the key lets the first one out.
     """
     names = f"{queue_name}\0{limit_key}"
     return Lane(KEYED + blake2s(names.encode(), digest_size=16).hexdigest())

@@ -10,21 +10,21 @@ from queue_core.model.lanes import Lane, limited_lane
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """What all nodes together do of a queue at most. Dates are aware, in UTC.
+    """The most that all nodes together do of a queue. Dates are aware, in UTC.
 
     Attributes:
         table: The main table.
         queue_name: The bus, or `service:queue`.
-        concurrency: How many entries run at once, on all nodes together; None for any number.
-        per_node: How many run at once on each node; None for any number.
-        rate: How many start in each `per`, on all nodes together; None for any number.
+        concurrency: The most entries that run at once, on all nodes together; None for any number.
+        per_node: The most that run at once on each node; None for any number.
+        rate: The most that start in each `per`, on all nodes together; None for any number.
         per: The time that `rate` is about.
-        burst: How many may start at once, when nothing has started for some time.
-        per_key: How many of each limit key run at once, on all nodes together; None for any number.
-        rate_per_key: How many of each limit key start in each `per`; None for any number.
+        burst: The most that may start at once, when nothing has started for some time.
+        per_key: The most of each limit key that run at once, on all nodes; None for any number.
+        rate_per_key: The most of each limit key that start in each `per`; None for any number.
         burst_per_key: As `burst`, of each limit key.
-        limited_by: Who set the limit.
-        since: When it was set.
+        limited_by: The person or process that set the limit.
+        since: The date on which it was set.
     """
 
     table: str
@@ -42,7 +42,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lane(self) -> Lane:
-        """Where its entries wait for a place."""
+        """The lane in which its entries wait for a place."""
         return limited_lane(self.queue_name)
 
     @property
@@ -57,7 +57,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """What it allows, for a sentence."""
+        """Its limits, for a sentence."""
         parts = list[str]()
         if self.concurrency is not None:
             parts.append(f"{self.concurrency:,} at once")

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class MissedPolicy(StrEnum):
-    """What happens to due dates that passed while no node ran."""
+    """The treatment of due dates that passed while no node ran."""
 
     FIRE_ONCE = "FIRE_ONCE"
     """One firing: that of the latest of them."""

@@ -1,11 +1,11 @@
-"""The mode of a queue: who may run its entries, and how they hear of them."""
+"""The mode of a queue: the nodes that may run its entries, and their ways to hear of them."""
 
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 
 class Mode(StrEnum):
-    """Who may run an entry, and how its node hears of it."""
+    """The nodes that may run an entry, and their way to hear of it."""
 
     POLLING = "POLLING"
     """Any node that serves it; nodes poll."""

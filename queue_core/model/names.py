@@ -1,4 +1,4 @@
-"""Names of nodes, buses, queues and tables: what they may be."""
+"""Names of nodes, buses, queues and tables, and the rules for them."""
 
 import re
 from typing import Annotated
@@ -12,7 +12,7 @@ MAX_NAME_LENGTH = 64
 
 
 def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
-    """Why `name` can't be a name of at most `limit` characters, None if it can.
+    """The reason why `name` can't be a name of at most `limit` characters, None if it can.
 
     Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
     bytes.
@@ -42,7 +42,7 @@ def _no_lane(name: str) -> str:
 
 
 def table_fault(table: object) -> str | None:
-    """Why `table` can't be the name of a main table, None if it can."""
+    """The reason why `table` can't be the name of a main table, None if it can."""
     if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
         return "1 to 48 letters, digits and underscores, no digit first"
     if is_taken_name(table):

@@ -34,11 +34,11 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     undelivered: bool = False
     """Nobody subscribes to it."""
     keep: timedelta | None = None
-    """How long its handlers want its key to be kept."""
+    """The time for which its handlers want its key to be kept."""
 
 
 class Break(NamedTuple):
-    """What opens a circuit, or keeps it open: a handler that has failed, and its policy."""
+    """The cause that opens a circuit or keeps it open: a failed handler, and its policy."""
 
     handler: str
     policy: Circuit
@@ -84,13 +84,13 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry waits in `lane` for a place or a pause's end, with what its run has changed."""
+    """The entry waits in `lane` for a place or a pause's end, with the changes of its run."""
 
     entry: Entry
     lane: Lane
     error_count: int
     progress: SubscriberProgress | None = None
-    """How far its subscribers are; None if the run has changed nothing."""
+    """The progress of its subscribers; None if the run has changed nothing."""
 
 
 Outcome = Finished | Retried | Recorded | Lost | Released | Parked | Paused
@@ -112,7 +112,7 @@ def seconds_of(outcomes: Sequence[Outcome]) -> float:
 
 
 def given_up(progress: SubscriberProgress) -> str | None:
-    """Why an entry failed whose last run did not: subscribers that ran no more in it.
+    """The reason why an entry failed whose last run did not: subscribers that ran no more in it.
 
     None if there are none.
     """

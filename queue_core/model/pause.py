@@ -17,10 +17,10 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         queue_name: The bus, or `service:queue`.
         handler: The name of the subscriber, if only that is paused.
         order_key: The order key, if only its entries are.
-        paused_by: Who paused it.
-        reason: Why, if that was told.
-        since: When it was paused.
-        until: When it ends by itself; None if it waits for `resume`.
+        paused_by: The person or process that paused it.
+        reason: The reason, if it was told.
+        since: The date on which it was paused.
+        until: The date on which it ends by itself; None if it waits for `resume`.
     """
 
     table: str
@@ -34,7 +34,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lane(self) -> Lane:
-        """Where its entries wait."""
+        """The lane in which its entries wait."""
         return paused_lane(self.queue_name, self.handler, self.order_key)
 
 

@@ -20,14 +20,14 @@ It is a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text.
 
 
 OrderFailure: TypeAlias = Literal["hold", "skip"]
-"""What a failed entry means for those behind it that have its order key.
+"""The effect of a failed entry on those behind it that have its order key.
 
 They wait until somebody retries or discards it ("hold"), or they go on ("skip").
 """
 
 
 OnFailed: TypeAlias = Literal["cancel", "run", "hold"]
-"""What becomes of an entry if one that it waits for fails, or is removed.
+"""The fate of an entry if one that it waits for fails, or is removed.
 
 It is removed, too ("cancel"), runs all the same ("run"), or waits for a person ("hold").
 """
@@ -38,7 +38,7 @@ Awaited: TypeAlias = int | tuple[str, str]
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be posted or scheduled.
+    """The event to post or notification to schedule, with its options.
 
     `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
@@ -46,7 +46,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
     in the order of posting. `after` holds ids, or (queue name, key) pairs, of entries that it
     waits for. `group` is the id of the group of which it is a member. `max_run_seconds` limits
-    each run. `priority` is for what is due now. Of the entries of one `limit_key`, no more run at
+    each run. `priority` is for due entries. Of the entries of one `limit_key`, no more run at
     once than the queue's limit says.
     """
 

@@ -1,8 +1,8 @@
 """Priorities: the head start that an entry has over others in the order of claims.
 
 Claims go by date, oldest first. An entry with a priority has an earlier date than that on which it
-became due, by a fixed time. So it overtakes what became due within that time before it, and waits
-for what had become due earlier still: no priority makes another one wait for ever.
+became due, by a fixed time. So it overtakes the entries that became due within that time before it,
+and waits for those that had become due earlier still: no priority makes another one wait for ever.
 """
 
 from __future__ import annotations

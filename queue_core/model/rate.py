@@ -27,7 +27,7 @@ class Rate(msgspec.Struct, frozen=True):
         return -(-self.per // _MICROSECOND // self.rate) * _MICROSECOND
 
     def free(self, arrival: datetime, now: datetime) -> int:
-        """How many may start now."""
+        """The number that may start now."""
         ahead = self._arrival(arrival, now) - now
         return max(0, (self.burst * self.interval - ahead) // self.interval)
 

@@ -22,7 +22,7 @@ from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.clock import in_utc
 
 MAX_FIRINGS = 1000
-"""How many missed firings FIRE_ALL makes up for: the latest ones."""
+"""The most missed firings that FIRE_ALL makes up for: the latest ones."""
 
 _SHORTEST_INTERVAL = timedelta(milliseconds=10)
 _LONGEST_INTERVAL = timedelta(days=36_525)
@@ -30,7 +30,7 @@ _INTERVAL = f"{_SHORTEST_INTERVAL.total_seconds()} s to a century, as seconds or
 
 
 class Kind(StrEnum):
-    """How the expression of a rule is read."""
+    """The reading of the expression of a rule."""
 
     CRON = "cron"
     INTERVAL = "interval"
@@ -127,7 +127,7 @@ class Recurrence:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """What `to_text` wrote; None if this version can't read it."""
+        """The rule that `to_text` wrote; None if this version can't read it."""
         try:
             return cls.from_dict(msgspec.json.decode(text))
         except (
@@ -148,7 +148,7 @@ class Recurrence:
 
     @classmethod
     def from_dict(cls, rule: Mapping[str, str]) -> Self:
-        """What `to_dict` wrote. Raises InvalidPostError or KeyError if it isn't that."""
+        """The rule that `to_dict` wrote. Raises InvalidPostError or KeyError if it isn't one."""
         return cls(
             kind=Kind(rule["kind"]),
             expression=rule["expression"],

@@ -19,7 +19,7 @@ class Failure:
     """One failed run. Dates are aware, in UTC.
 
     Attributes:
-        error: What the handler raised.
+        error: The exception that the handler raised.
         error_count: The failed runs so far, this one included.
         effective_date: The date that the run was due.
         now: The time of the failure.

@@ -91,7 +91,7 @@ class ExponentialRetries:
 
     Args:
         initial_seconds: The first delay, above 0. Default: 1.
-        factor: What each delay is multiplied by for the next, 1 or more. Default: 2.
+        factor: The ratio of each delay to the one before, 1 or more. Default: 2.
         maximum_seconds: The longest delay, at most a century. Default: 3,600.
         max_retries: The number of retries, 0 or more. Default: 10.
         jitter: The largest random part, from 0 to 1. Default: 0.1.
@@ -140,7 +140,7 @@ class ExponentialRetries:
 class Circuit(ExponentialRetries):
     """After a failure, let the handler's failed entries wait, and one of them probe.
 
-    For what fails when a service that the handler calls is away. Fresh entries run. Of the failed
+    For handlers that fail when a service that they call is away. Fresh entries run. Of the failed
     ones, those of all nodes together, one chosen at random runs after a delay, alone: the probe. If
     it fails, another one is chosen, after a longer delay. When a probe succeeds, all run again.
 
@@ -150,7 +150,7 @@ class Circuit(ExponentialRetries):
 
     Args:
         initial_seconds: The first delay, above 0. Default: 5.
-        factor: What each delay is multiplied by for the next, 1 or more. Default: 2.
+        factor: The ratio of each delay to the one before, 1 or more. Default: 2.
         maximum_seconds: The longest delay, at most a century. Default: 300.
         max_retries: The number of retries of each entry, 0 or more. Default: 10,000.
         jitter: The largest random part, from 0 to 1. Default: 0.1.
@@ -184,7 +184,7 @@ def policy_from_table(table: Mapping[str, object]) -> RetryPolicy:
 
     The other keys are its arguments.
 
-    Raises ConfigurationError, naming the key, the value and what is allowed.
+    Raises ConfigurationError, naming the key, the value and the allowed ones.
     """
     arguments = dict(table)
     kind = arguments.pop("kind", None)

@@ -86,7 +86,7 @@ class Settings(BaseModel):
         )
 
     def _with_changes(self, changes: Mapping[str, object]) -> Self:
-        """A checked copy with `changes`; what was derived from a default is derived anew."""
+        """A checked copy with `changes`; derived defaults are derived anew."""
         kept = {key: getattr(self, key) for key in self.model_fields_set}
         return type(self).model_validate({**kept, **changes})
 
@@ -232,7 +232,7 @@ def configured(kind: type[C], config: C | None, settings: Mapping[str, object]) 
 
 
 def combination(key: str, value: object, allowed: str) -> ConfigurationError:
-    """What `Settings._check` raises for a value that others forbid."""
+    """The error of `Settings._check` for a value that others forbid."""
     return not_allowed(key, value, allowed)
 
 
@@ -270,5 +270,5 @@ def _located(
     )
 
 
-# What pydantic says before the words that tell what is allowed.
+# The beginning of pydantic's messages, before the words that tell the allowed values.
 _NOT_THE_RULE = re.compile(r"^(Input should be |Value error, )")

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 
 class State(StrEnum):
-    """Where an entry stands."""
+    """The state of an entry."""
 
     AVAILABLE = "AVAILABLE"
     WAITING = "WAITING"
@@ -66,7 +66,7 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
     State.REAPED: {},
     State.REMOVED: {},
 }
-"""From each state, the states that may follow and what leads there.
+"""From each state, the states that may follow and the causes.
 
 Entries are born AVAILABLE, IN_PROCESSING or, behind others, WAITING.
 

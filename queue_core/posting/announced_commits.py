@@ -1,7 +1,7 @@
 """Transactions of callers that may have committed.
 
-No event of a connection proves a commit, so it only announces: what was inserted is looked up on a
-connection of our own, at once and then ever more rarely; what is not found by then is left to the
+No event of a connection proves a commit, so it only announces: the entries are looked up on
+another connection, at once and then ever more rarely; those not found by then are left to the
 sweep.
 """
 
@@ -66,7 +66,7 @@ class AnnouncedCommits:
             return min((announced.next_look for announced in self.looked_for), default=None)
 
     def look_up(self) -> None:
-        """Look for what is to be looked up now, and hand over what has committed.
+        """Look for entries that are to be looked up now, and hand over the committed ones.
 
         Entries for which the ledger has no room are left to the sweep.
         """
@@ -103,7 +103,7 @@ class AnnouncedCommits:
         held = fresh[: max(0, ledger.room)]
         transit = Transit()
         try:
-            # What a rolled-back transaction had announced may be an entry of another's now, just
+            # An id that a rolled-back transaction had announced may be another's entry now, just
             # claimed in another thread.
             ledger.add(claims_of(held), transit=transit)
             self._hand_over.submit(those_of(held, transit.held), epoch, transit)
@@ -127,7 +127,7 @@ class AnnouncedCommits:
         elif announced.looks <= LOOKS:
             announced.next_look = now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1)
         elif inserted and now < announced.until:
-            # At the same times for all: one statement looks for whatever was rolled back lately.
+            # At the same times for all: one statement looks for all posts rolled back lately.
             announced.next_look = (now // LATE_LOOK_SECONDS + 1) * LATE_LOOK_SECONDS
         else:
             announced.next_look = inf

@@ -16,7 +16,7 @@ from sql.search_keys import marked
 
 
 def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
-    """Check what a post says of groups. Raises InvalidPostError."""
+    """Check the options of a post that are about groups. Raises InvalidPostError."""
     for posting in postings:
         if posting.group is None:
             continue
@@ -62,7 +62,7 @@ class GroupedPosts:
                 draft.row = {**draft.row, "headers": headers}
 
     def after(self) -> None:
-        """Count what was inserted, and keep the groups locked until the transaction ends.
+        """Count the inserted members, and keep the groups locked until the transaction ends.
 
         Raises GroupSealedError or GroupLockedError.
         """

@@ -1,4 +1,4 @@
-"""The insertion of one post's rows, committed in a transaction of our own."""
+"""The insertion of one post's rows, committed in a transaction of its own."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Insertion(msgspec.Struct, eq=False):
     rows: Sequence[dict[str, Any]]
     claimed: bool
     transit: Transit = msgspec.field(default_factory=Transit)
-    """What the ledger holds of it."""
+    """The ledger's claims of it."""
     written: list[int] = []
     """The ids that a COMMIT without answer may have written."""
 
     def commit(self) -> list[int]:
         """Insert and commit the rows, and return their ids in order.
 
-        Raises whatever the database raises; nothing is held then.
+        Raises any error of the database; nothing is held then.
         """
         database, reserved = self.store.database, self.store.reserved_ids
         try:

@@ -17,7 +17,7 @@ CONFLICTS = ("return", "raise", "replace", "requeue", "debounce")
 
 
 def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
-    """Check what a post says of keys. Raises InvalidPostError."""
+    """Check the options of a post that are about keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.key is None:
             continue

@@ -1,6 +1,6 @@
 """Posts whose idempotency keys may be taken already.
 
-A key that is seen to be taken, by an entry that stays as it is, is not locked: whoever ends that
+A key that is seen to be taken, by an entry that stays as it is, is not locked: the end of that
 entry goes on, though the caller's transaction stays open. All others are locked. An entry that
 waits is locked with its key where the post relies on its not having begun. It does not begin then
 before the caller's transaction has ended.
@@ -97,7 +97,7 @@ class KeyedPosts:
                 draft.row = {"record_id": record_id, **draft.row}
 
     def _seen(self, keys: Sequence[str]) -> dict[str, Hold]:
-        """Where those keys stand that somebody has, by what others have committed."""
+        """The states of those keys that somebody has, by the committed rows of others."""
 
         def read(connection: Connection) -> dict[str, Hold]:
             rows = self._keys.find(
@@ -110,7 +110,7 @@ class KeyedPosts:
         return read(self._post.connection)
 
     def _needs_lock(self, key: str, hold: Hold | None) -> bool:
-        """Whether a post may take the key, or change what it stands for."""
+        """Whether a post may take the key, or change its entry."""
         if hold is None or not hold.held:
             return True
         if hold.keep == WAITING and self._post.may_be_blind:
@@ -216,7 +216,7 @@ class KeyedPosts:
 
     def _replace(self, draft: Draft, hold: Hold) -> None:
         """Write the draft into an entry that waits, and is locked."""
-        # Marks of other features belong to the entry, search keys and limits to what is posted.
+        # Marks of other features belong to the entry, search keys and limits to the new posting.
         marks = marks_of(self._headers[hold.record_id])
         for mark in (LIMIT_MARK, LIMIT_KEY_MARK):
             marks.pop(mark, None)

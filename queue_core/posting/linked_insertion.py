@@ -1,4 +1,4 @@
-"""The insertion of postings that have links: what each kind does before it and after it.
+"""The insertion of postings that have links: the steps of each kind before it and after it.
 
 It is one transaction with the insertion, the caller's or our own. Of the caller's it is a part that
 is undone as a whole, so that an exception anywhere leaves his transaction as it was.
@@ -26,12 +26,12 @@ from queue_core.storage.store import Store
 
 
 class Inserted(NamedTuple):
-    """What a post with links has written."""
+    """The result of a post with links."""
 
     ids: list[int]
     """The answers, in order."""
     earliest: datetime | None
-    """The first date of what is new, or has changed; None if nothing is."""
+    """The first date of new or changed entries; None if there are none."""
 
 
 class LinkedInsertion:
@@ -49,7 +49,7 @@ class LinkedInsertion:
     ) -> Inserted:
         """Write `postings`, whose rows are `rows`.
 
-        In the transaction of the caller's connection if one is `given`, else in one of our own.
+        In the transaction of the caller's connection if one is `given`, else in one of its own.
         """
         check_keys(queue_name, postings)
         check_order(queue_name, postings)
@@ -59,7 +59,7 @@ class LinkedInsertion:
 
         def work(connection: Connection) -> Inserted:
             with nullcontext() if given is None else dialect.part(connection):
-                # Anew in each run: one of our own transactions may run again.
+                # Anew in each run: a transaction of the library may run again.
                 drafts = list(map(Draft, postings, rows))
                 post = LinkedPost(self._store, connection, queue_name, given is not None)
                 return self._insert(post, drafts)

@@ -12,10 +12,10 @@ from queue_core.storage.store import Store
 
 @dataclass(frozen=True)
 class LinkedPost:
-    """What the kinds of links share while it is written.
+    """The facts that the kinds of links share while it is written.
 
     Attributes:
-        store: Where it is written.
+        store: The tables in which it is written.
         connection: Of the transaction in which it is written.
         queue_name: The queue of its entries.
         lent: Whether the connection is the caller's.
@@ -35,5 +35,5 @@ class LinkedPost:
 
     @memoized_property
     def may_be_blind(self) -> bool:
-        """Whether the caller's transaction may not see what others have committed."""
+        """Whether the caller's transaction may not see later commits of others."""
         return self.lent and not self.store.database.dialect.capabilities.one_writer

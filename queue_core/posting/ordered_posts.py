@@ -23,7 +23,7 @@ from sql.tables import ORDER_KEY_LENGTH
 
 
 def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
-    """Check what a post says of order keys. Raises InvalidPostError."""
+    """Check the options of a post that are about order keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.order_key is None:
             continue
@@ -80,7 +80,7 @@ class OrderedPosts:
             }
 
     def after(self) -> None:
-        """Enter what was inserted, and start what may."""
+        """Enter the inserted entries, and start those that may."""
         entered = [
             (key, int(draft.answer or 0), lane)
             for (draft, key), lane in zip(self._ordered, self._lanes, strict=True)

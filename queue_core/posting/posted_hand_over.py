@@ -1,4 +1,4 @@
-"""Hands what has committed, and is held in the ledger, over to the pool.
+"""Hands committed entries that are held in the ledger over to the pool.
 
 An exception may come at any place of it, from outside too: a signal's, a time limit's, for want of
 memory. Entries that the pool does not have then are held no longer, and soon swept: so they run,

@@ -1,4 +1,4 @@
-"""Posting: from postings to committed rows, in a transaction of our own or in the caller's.
+"""Posting: from postings to committed rows, in a transaction of its own or in the caller's.
 
 In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory.
 In the caller's no event proves anything: the claim loop looks the rows up when the end of the
@@ -85,7 +85,7 @@ class Poster:
 
     @property
     def creator(self) -> str:
-        """Who posts: the node, or its name in a process that doesn't run as one."""
+        """The poster: the node, or its name in a process that doesn't run as one."""
         return self._holdings.name or name_of(self._config)
 
     def post(
@@ -97,8 +97,8 @@ class Poster:
         """Write `postings` and return their ids, in order.
 
         They are written in the transaction of the caller's `connection` if there is one, else in
-        one of our own. Raises InvalidPostError or PayloadError before anything is written; whatever
-        the database raises, after our own transaction was rolled back.
+        one of its own. Raises InvalidPostError or PayloadError before anything is written, and any
+        error of the database after that transaction was rolled back.
         """
         self._store.check_process()
         if not postings:
@@ -124,7 +124,7 @@ class Poster:
         return self._post_and_commit(post)
 
     def _post_and_commit(self, post: Post) -> list[int]:
-        """Post in a transaction of our own."""
+        """Post in a transaction of its own."""
         holdings = self._holdings
         epoch = holdings.epoch
         rows, claimed = self._rows(post, may_claim=True)
@@ -141,7 +141,7 @@ class Poster:
                 self._hand_over.submit(entries, epoch, insertion.transit)
             elif rows[0]["lane"] == ANY_NODE:
                 self._hints.tell(len(ids))
-            self._metrics.took("post", seconds)  # after what others wait for
+            self._metrics.took("post", seconds)  # after the part that others wait for
             if not claimed and holdings.running:
                 self._claimer.expect(min(row["effective_date"] for row in rows))
         except BaseException:
@@ -175,7 +175,7 @@ class Poster:
             postings,
             creator=self.creator,
             lane=holdings.own_lane
-            # Entries of a limit key are claimed by age, whoever has posted them.
+            # Entries of a limit key are claimed by age, not by the node that has posted them.
             if running and self._config.mode is not Mode.POLLING and not keyed
             else ANY_NODE,
             claimed=claimed,
@@ -214,7 +214,7 @@ class Poster:
         return ids
 
     def _post_linked(self, post: Post) -> list[int]:
-        """Post what has links. None of it is born claimed, so it takes the claim loop's way."""
+        """Post entries with links. None is born claimed, so they take the claim loop's way."""
         rows, _ = self._rows(post, may_claim=False)
         start = perf_counter()
         try:

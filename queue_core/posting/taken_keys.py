@@ -26,10 +26,10 @@ from queue_core.runtime.shown import shown
 from sql.statements.key_shapes import PERIOD, KeyRow
 
 KEY_WAIT_SECONDS = 5.0
-"""How long a post waits for other transactions that have taken its key, unless it says so."""
+"""The wait of a post for other transactions that have taken its key, unless it says so."""
 
 TRIES = 100
-"""How often a key is taken that another's end frees at the same moment."""
+"""The tries of a key that another's end frees at the same moment."""
 
 
 class TakenKeys:
@@ -154,7 +154,7 @@ class TakenKeys:
             store.reaching(partial(store.database.write, make))
 
     def _seconds(self, keys: Sequence[str]) -> float:
-        """How long the post may wait for others' transactions."""
+        """The time for which the post may wait for others' transactions."""
         given = [
             draft.posting.key_wait
             for key in keys

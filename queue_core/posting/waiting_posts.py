@@ -23,13 +23,13 @@ MOST = 1_000
 
 
 def check_waits(queue_name: str, postings: Sequence[Posting]) -> None:
-    """Check what a post says of entries that it waits for. Raises InvalidPostError."""
+    """Check the entries that a post waits for. Raises InvalidPostError."""
     for posting in postings:
         _awaited(queue_name, posting)
 
 
 class WaitingPosts:
-    """What the entries of one post wait for, in one transaction: `before` the insertion, and after.
+    """The waits of the entries of one post, in one transaction: `before` the insertion, and after.
 
     A caller's transaction may not see the newest entries.
     """
@@ -106,7 +106,7 @@ class WaitingPosts:
         return [record_id for record_id in others if record_id not in past]
 
     def after(self) -> None:
-        """Enter what was inserted, and decide about it, unless the connection is the caller's."""
+        """Enter the inserted entries, and decide about them unless the connection is lent."""
         if not self._waiting:
             return
         waits, on_failed, lanes = list[Wait](), dict[int, str](), dict[int, str]()
@@ -133,7 +133,7 @@ def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
     if posting.on_failed not in get_args(OnFailed):
         raise _refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     if ids and posting.key is not None and posting.on_conflict not in {"return", "raise"}:
-        # Another entry would run with what was posted, and it does not wait for these.
+        # Another entry would run with the posted payload, and it does not wait for these.
         raise _refused(
             queue_name, "on_conflict", posting.on_conflict, "return or raise, with after"
         )

@@ -35,7 +35,7 @@ Stop: TypeAlias = threading.Event | Callable[[], bool]
 
 
 def check_calls(progress: Progress | None, stop: Stop | None) -> None:
-    """Raise ConfigurationError for what can't be called."""
+    """Raise ConfigurationError for an object that can't be called."""
     if progress is not None:
         function(progress, key="progress", arguments=2)
     if stop is not None and not isinstance(stop, threading.Event):
@@ -54,7 +54,7 @@ class Unchanged(msgspec.Struct, frozen=True):
 
     Attributes:
         record_id: Its id.
-        error: Why, in one line.
+        error: The reason, in one line.
     """
 
     record_id: int
@@ -62,7 +62,7 @@ class Unchanged(msgspec.Struct, frozen=True):
 
 
 class BulkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a change of all entries that match has come.
+    """The progress of a change of all entries that match.
 
     Attributes:
         table: The main table.
@@ -86,7 +86,7 @@ class BulkResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bulk:
-    """One call: finds what matches, then changes it batch by batch."""
+    """One call: finds the matching entries, then changes them batch by batch."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Bulk:
         )
 
     def ids(self) -> list[int]:
-        """The ids of what matches now, ascending.
+        """The ids of the entries that match now, ascending.
 
         Entries that come later get higher ids, so that a busy queue lets the search end, and a
         retry that fails again is not retried once more.

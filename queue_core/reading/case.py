@@ -1,4 +1,4 @@
-"""An entry that is to be explained, with what stands in the tables about it."""
+"""An entry that is to be explained, with all that stands in the tables about it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queue_core.storage.store import Store
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry, and what else stands in the tables at this moment."""
+    """An entry, and all else that stands in the tables at this moment."""
 
     store: Store
     connection: Connection
@@ -34,7 +34,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> SubscriberProgress:
-        """How far its subscribers are; nothing, if that can't be read."""
+        """The progress of its subscribers; nothing, if that can't be read."""
         try:
             return self.entry.progress
         except PayloadNotDecodableError:

@@ -260,4 +260,4 @@ CAUSES: tuple[Cause, ...] = (
     _not_due,
     _lane_of_absent_node,
 )
-"""Why an AVAILABLE entry does not run, the most important causes first."""
+"""The reasons why an AVAILABLE entry does not run, the most important first."""

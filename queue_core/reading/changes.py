@@ -20,7 +20,7 @@ NOT_STARTED = (State.AVAILABLE, State.WAITING)
 
 
 class Change(ABC):
-    """What is done to each of the entries."""
+    """The change that is made to each of the entries."""
 
     past: ClassVar[bool] = False
     """Whether they are in history; there, only those that nobody has retried or discarded."""

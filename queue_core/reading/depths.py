@@ -15,13 +15,13 @@ COUNT_LIMIT = 10_000
 
 
 class QueueDepth(msgspec.Struct, kw_only=True):
-    """What waits for one queue of one table, counted up to some 10,000 entries of the table.
+    """The waiting entries of one queue of one table, counted up to some 10,000 of the table.
 
     Attributes:
         table: The main table.
         queue_name: The bus, or `service:queue`.
         ready: Entries that are due and not running.
-        oldest_age_seconds: How long the oldest of these has been due; 0 if there is none.
+        oldest_age_seconds: The time since the oldest of these was due; 0 if there is none.
         parked: Entries whose type or queue no node has known.
         paused: Entries that wait for the end of a pause, or for a circuit to be closed.
     """
@@ -41,7 +41,7 @@ def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
 
 
 class TableBacklogs:
-    """What waits for the queues of one table, as handlers ask for it."""
+    """The depths of the queues of one table, as handlers ask for them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

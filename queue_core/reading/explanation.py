@@ -1,4 +1,4 @@
-"""Why an entry is not running: all reasons that stand in the tables."""
+"""The reasons why an entry is not running: all that stand in the tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sql.families import NODES
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an entry is where it is.
+    """The state of an entry, and the reasons for it.
 
     Attributes:
         table: The main table.
@@ -60,7 +60,7 @@ def explain(
     *,
     connection: CallersConnection | None = None,
 ) -> Explanation:
-    """Why this entry, of one queue or of any (None), is not running, or has ended.
+    """The reasons why this entry, of one queue or of any (None), is not running, or has ended.
 
     Raises EntryNotFoundError.
     """

@@ -23,7 +23,7 @@ from sql.search_keys import StoredKey
 
 _NOT_STARTED = {State.AVAILABLE, State.WAITING}
 _CLOCKS_DIFFER = timedelta(seconds=1)
-"""What another process posted just before may bear a date that is later by less than this."""
+"""An entry that another process posted just before may bear a date later by less than this."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Forgetting:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
-        """Delete what has all keys that are given; see `Face.forget`."""
+        """Delete all rows that have all keys that are given; see `Face.forget`."""
         keys = self._keys(search_key1, search_key2)
         if progress is not None:
             function(progress, key="progress")
@@ -89,7 +89,7 @@ class Forgetting:
 
 
 class _Turn:
-    """One call. It deletes what was created until it began, so that a busy queue lets it end."""
+    """One call. It deletes rows created before it began, so that a busy queue lets it end."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Turn:
         self._live = self._ended = 0
 
     def counted(self) -> Forgotten:
-        """What would be deleted."""
+        """The numbers of rows that would be deleted."""
         live = self._store.read(None, self._store.config.table, partial(self._rows, past=False))
         self._live = sum(state in _NOT_STARTED for _, state in live)
         self._ended = len(
@@ -118,7 +118,7 @@ class _Turn:
         """Delete in batches, until a round finds nothing to delete.
 
         An entry that ran at the beginning of a round may end, or be posted anew by a reaper, before
-        its end: the next round finds it. So what the last round saw live is all that is left.
+        its end: the next round finds it. So only the entries that the last round saw live are left.
         """
         database = self._store.database
         while True:

@@ -21,8 +21,8 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
         queue_name: The bus, or the queue as `service:queue`.
         order_key: The key.
         record_id: The failed entry, which is in history.
-        held_since: When it failed: an aware date, in UTC.
-        waiting: How many entries wait behind it.
+        held_since: The date of its failure: an aware date, in UTC.
+        waiting: The number of entries that wait behind it.
     """
 
     table: str

@@ -111,7 +111,7 @@ class History:
         statements = self._store.statements
         done = self._ended(connection, record_id, REPEATABLE, "tried again")
         last_try, last = record_id, statements.successor(connection, record_id)
-        # What succeeded in a later try must not run again, and no second try may begin beside it.
+        # A later try's successes must not run again, and no second try may begin beside it.
         while last is not None and last.last_id is not None and last.state in REPEATABLE:
             last_try = last.last_id
             done = self._ended(connection, last_try, REPEATABLE, "tried again")
@@ -225,7 +225,7 @@ def _how_it_is(state: str | None) -> str:
 
 
 def _before(entry: Entry, last: Successor | None) -> State | None:
-    """How the last try of an entry has ended before a retry; None if it lives, or is not known."""
+    """The end of the last try of an entry before a retry; None if it lives, or is not known."""
     if last is None or not last.record_id:
         return entry.processing_state
     state = None if last.state is None else State(last.state)

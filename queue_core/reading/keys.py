@@ -27,7 +27,7 @@ class Keys:
     def status(
         self, queue_name: str, key: str, *, connection: CallersConnection | None = None
     ) -> KeyStatus:
-        """Where a key of a queue stands. Raises InvalidPostError."""
+        """The state of a key of a queue. Raises InvalidPostError."""
         key = self._checked(queue_name, key)
 
         def work(inner: Connection) -> KeyStatus:

@@ -1,4 +1,4 @@
-"""Live entries, read, changed and removed in the caller's transaction or in one of our own."""
+"""Live entries, read, changed and removed in the caller's transaction or in one of the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from queue_core.storage.store import Store
 from sql.search_keys import StoredKey
 
 EVERY = Filter()
-"""What a removal without a filter would be about: refused."""
+"""The filter of a removal without conditions, which is refused."""
 
 
 class Entries:
@@ -48,7 +48,7 @@ class Entries:
     def ready_count(
         self, *, owner: str | None = None, connection: CallersConnection | None = None
     ) -> int:
-        """How many entries are AVAILABLE and due; `owner` counts only those in that node's lane."""
+        """The number of due AVAILABLE entries; `owner` counts only those in that node's lane."""
         statements, now = self._store.statements, self._store.now(connection)
         if owner is not None and owner != ANY_NODE:
             name(owner, "owner")
@@ -93,7 +93,7 @@ class Entries:
         keys: Mapping[str, StoredKey | None],
     ) -> Entry | None:
         statements = self._store.statements
-        # Not by what the UPDATE counts: a driver's connection may leave out a row that has these
+        # Not by the UPDATE's count: a driver's connection may leave out a row that has these
         # values already.
         if not statements.lock_available(connection, ids=[record_id]):
             return None

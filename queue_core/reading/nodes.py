@@ -42,8 +42,8 @@ class NodeStatus(msgspec.Struct, kw_only=True):
         lease_seconds: The length of its lease.
         lease_left_seconds: Seconds until the lease ends by the dates that the node wrote; negative
             if it is overdue, None if the node is not LIVE. Other nodes judge by their own clocks.
-        started_date: When it registered.
-        beat_date: When it beat last.
+        started_date: The date of its registration.
+        beat_date: The date of its last beat.
         serves: Its buses and services.
     """
 

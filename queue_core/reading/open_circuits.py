@@ -19,7 +19,7 @@ class OpenCircuit(msgspec.Struct, frozen=True, kw_only=True):
         table: The main table.
         queue_name: The bus, or `service:queue`.
         handler: The name of the subscriber whose failed entries wait.
-        since: When it was opened.
+        since: The date on which it was opened.
         failures: The run that opened it, and the probes that have failed since.
         probe_id: The entry that probes.
         probe_date: From when it may run; None if it runs now.

@@ -1,4 +1,4 @@
-"""The status of a table's queues: every live entry counted, and what ended within a minute.
+"""The status of a table's queues: every live entry counted, and the ends of the last minute.
 
 One pass over the main table, one over the newest history, and one over as many rows of it as
 `LOOKED_AT` says, in a transaction that locks nothing. The counts that a scrape of the metrics needs
@@ -36,7 +36,7 @@ class QueueStatus(msgspec.Struct, kw_only=True):
             counted as `ready`.
         waiting: Live entries that wait for others, such as those of their order key; not counted as
             `ready`.
-        oldest_ready_seconds: How long the oldest ready entry has been due; None if there is none.
+        oldest_ready_seconds: The time since the oldest ready entry was due; None if there is none.
         posted_per_second: Entries posted in the last minute, a second.
         processed_per_second: Entries that ended PROCESSED in the last minute, a second.
         failed_per_second: Entries that ended FAILED in the last minute, a second.
@@ -105,7 +105,7 @@ def _statuses(connection: Connection, store: Store, now: datetime) -> list[Queue
 
 
 def dead_letter_ids(store: Store) -> list[int]:
-    """The ids of what `QueueStatus.dead_letters` counts, of all queues of the table."""
+    """The ids of the entries that `QueueStatus.dead_letters` counts, of all queues of the table."""
     return store.read(
         None,
         store.config.table,

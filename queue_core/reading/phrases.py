@@ -9,7 +9,7 @@ from sql.statements import nodes
 
 
 def whereabouts(node: NodeStatus | None) -> str:
-    """Where a node is, by its row."""
+    """The state of a node, by its row."""
     if node is None:
         return "has no row"
     if node.state == nodes.LIVE:
@@ -23,5 +23,5 @@ def moment(date: datetime | None) -> str:
 
 
 def times(count: int) -> str:
-    """How often."""
+    """A number of times, in words."""
     return "once" if count == 1 else f"{count:,} times"

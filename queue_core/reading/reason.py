@@ -16,7 +16,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         code: Names the kind of cause, for programs: `paused`, `not-due`, and so on.
         text: A sentence.
-        facts: What the sentence tells, by name. Dates are aware, in UTC.
+        facts: The facts of the sentence, by name. Dates are aware, in UTC.
     """
 
     code: str

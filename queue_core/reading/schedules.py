@@ -16,7 +16,7 @@ class ScheduleStatus(msgspec.Struct, kw_only=True):
         table: The main table of its service.
         queue_name: Its queue, as `service:queue`.
         name: The name that it was declared with.
-        class_name: The event name of what it fires.
+        class_name: The event name of its notifications.
         rule: The texts `kind` (cron or interval), `expression`, `timezone`, `missed` and `start`;
             empty if this version can't read them.
         last_due: The due date of the last firing; None before the first.

@@ -20,7 +20,7 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class Search:
-    """What is looked for, checked before the first of several tables is read.
+    """The conditions of a search, checked before the first of several tables is read.
 
     Raises InvalidPostError for a value that no entry can have.
     """
@@ -77,7 +77,7 @@ class Search:
 def dead_letter_entries(
     store: Store, queue_name: str | None, wanted: Filter, limit: int | None
 ) -> list[Entry]:
-    """What `QueueStatus.dead_letters` counts of a queue, or of all (None); the newest id first."""
+    """The dead letters of a queue, or of all (None), by `QueueStatus`; the newest id first."""
     among = _among(wanted, dead_letter_ids(store))
     return History(store, queue_name).find(among, limit=limit, newest_first=True)
 

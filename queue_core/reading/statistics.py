@@ -25,7 +25,7 @@ PERCENTS = (50, 90, 95, 99)
 
 
 class QueueStats(msgspec.Struct, kw_only=True, frozen=True):
-    """How many entries of one queue are, or ended, in each state.
+    """The numbers of entries of one queue in each state, live or ended.
 
     Attributes:
         table: The main table.
@@ -49,7 +49,7 @@ class QueueStats(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class RetryStats(msgspec.Struct, kw_only=True, frozen=True):
-    """How often one queue ran entries again.
+    """The number of retries of one queue's entries, and their share.
 
     Attributes:
         table: The main table.
@@ -67,7 +67,7 @@ class RetryStats(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ProcessingTimeStats(msgspec.Struct, kw_only=True, frozen=True):
-    """How long the last runs of one queue's entries took, in the unit that was asked for.
+    """The durations of the last runs of one queue's entries, in the unit that was asked for.
 
     Attributes:
         table: The main table.
@@ -95,7 +95,7 @@ class ProcessingTimeStats(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class StatsFilter:
-    """What statistics are of.
+    """The entries that statistics count.
 
     Raises InvalidPostError, ConfigurationError.
     """

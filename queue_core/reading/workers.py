@@ -1,4 +1,4 @@
-"""The work of each node: what it serves, runs now and has ended."""
+"""The work of each node: its queues, its running entries and its ended ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission: decides before a run opens whether its entry runs here, and who handles it."""
+"""Admission: decides before a run opens whether its entry runs here, and on which handlers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.subscriber import Router, Subscriber
 
 LaneWithoutPlace: TypeAlias = Callable[[Entry], Lane | None]
-"""Where an entry of a limited queue waits that has no place; None if it may start."""
+"""The lane in which an entry of a limited queue without a place waits; None if it may start."""
 
 
 class Admission(Protocol):

@@ -20,16 +20,16 @@ class Coroutines:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = Lock()
         self.over = False
-        """It was stopped: what still runs is cancelled, and nothing more begins."""
+        """It was stopped: its coroutines are cancelled, and nothing more begins."""
 
     def reopen(self) -> None:
         """Let coroutines run again."""
         self.over = False
 
     def call(self, begin: Callable[[], Awaitable[object]]) -> object:
-        """Await what `begin` returns, on the loop, and return what that returns.
+        """Await the result of `begin` on the loop, and return its value.
 
-        Raises what it raises, and CancelledError after a stop.
+        Raises its error, and CancelledError after a stop.
         """
         returned, error = asyncio.run_coroutine_threadsafe(
             _awaited(begin), self._running()
@@ -39,7 +39,7 @@ class Coroutines:
         return returned
 
     def stop(self) -> None:
-        """Cancel what runs, and wait for none of it."""
+        """Cancel all that run, and wait for none."""
         self.over = True
         with self._lock:
             if self._loop is not None:
@@ -52,7 +52,7 @@ class Coroutines:
                 raise asyncio.CancelledError
             if self._loop is None:
                 runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-                loop = runner.get_loop()  # made here, not by whoever is first
+                loop = runner.get_loop()  # made here, not by the first caller
                 threading.Thread(
                     target=self._run, args=(runner,), name=self._name, daemon=True
                 ).start()

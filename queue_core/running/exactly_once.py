@@ -1,4 +1,4 @@
-"""Exactly-once effects: a handler's own transaction also records what it means for the entry.
+"""Exactly-once effects: a handler's own transaction also records the entry's outcome.
 
 Either all that the handler wrote through `context.connection` commits together with the outcome, or
 nothing does. The outcome is fenced: if the entry was taken over meanwhile, the handler's work is
@@ -58,7 +58,7 @@ class ExactlyOnce:
         """Call `subscriber` and record its progress; also the end of the entry, if it is the last.
 
         After a deadlock or its like it is called again, unless another node may run the entry by
-        now. None: other subscribers are left. Raises what the handler or the database raised;
+        now. None: other subscribers are left. Raises the error of the handler or the database;
         nothing was written then.
         """
         entry, last = run.entry, run.ends_with_next

@@ -46,9 +46,9 @@ def _is_ahead(run: Run) -> bool:
 
 
 class HandlerPool:
-    """Its threads give what is submitted to the `runner`, in order.
+    """Its threads give submitted entries to the `runner`, in order.
 
-    An entry with a head start goes first: a thread takes it after what it runs, in turns with
+    An entry with a head start goes first: a thread takes it after its present run, in turns with
     others.
     """
 
@@ -67,9 +67,9 @@ class HandlerPool:
         self.runner = runner
         self._waits = waits
         self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        """What was submitted, in order. None ends the thread that gets it."""
+        """Submitted entries, in order. None ends the thread that gets it."""
         self._ahead: queue.SimpleQueue[Run] = queue.SimpleQueue()
-        """What a priority has put ahead. Beside it others run: each thread takes them in turns."""
+        """Entries that a priority has put ahead. Others run in turns with them, on each thread."""
         self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
 
@@ -86,7 +86,7 @@ class HandlerPool:
             self._threads.append(thread)
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Start nothing more, wait for running handlers, and release what was not started.
+        """Start nothing more, wait for running handlers, and release entries that were not started.
 
         False if handlers still ran after `timeout_seconds`. Coroutines are cancelled then, which is
         no failure; functions can't be stopped, their outcomes complete when they end.
@@ -104,7 +104,7 @@ class HandlerPool:
         return ended
 
     def run_submitted(self) -> None:
-        """Run in the caller's thread what was submitted so far; the test kit has no other."""
+        """Run the entries submitted so far in the caller's thread; the test kit has no other."""
         self.runner.reopen()
         self._take_submitted()
 
@@ -122,10 +122,10 @@ class HandlerPool:
         thread.start()
         thread.join(timeout_seconds)
 
-    # -- what is submitted ------------------------------------------------------------------------
+    # -- submission -------------------------------------------------------------------------------
 
     def submit(self, transit: Transit, epoch: int = 0) -> None:
-        """Run what is `ready` in `transit` and not submitted yet, in order.
+        """Run the entries that are `ready` in `transit` and not submitted yet, in order.
 
         `epoch` is the node's when the entries were claimed.
         """
@@ -218,11 +218,11 @@ class HandlerPool:
         with suppress(IndexError):
             self.take(self._resumed.popleft())
 
-    # -- what runs and gates ask ------------------------------------------------------------------
+    # -- questions of runs and gates --------------------------------------------------------------
 
     @property
     def accepting(self) -> bool:
-        """Whether it starts what is submitted."""
+        """Whether it starts submitted entries."""
         return self.runner.accepting
 
     def may_call(self, run: Run) -> bool:

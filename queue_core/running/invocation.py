@@ -60,7 +60,7 @@ class Handling:
 
     @property
     def subscriber(self) -> Subscriber:
-        """Whose handler it is."""
+        """The subscriber whose handler is called."""
         return self.invocation.subscriber
 
     @property
@@ -90,7 +90,7 @@ class Invoker:
     def call(self, invocation: Invocation) -> Answer:
         """Call the handler and wait for its end.
 
-        Raises what the handler raises, and CancelledError for a coroutine that a stop has ended.
+        Raises the handler's error, and CancelledError for a coroutine that a stop has ended.
         """
         run, subscriber = invocation.run, invocation.subscriber
         if subscriber.exactly_once:

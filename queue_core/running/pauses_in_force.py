@@ -14,7 +14,7 @@ from queue_core.runtime.clock import Clock
 
 
 class PausesInForce:
-    """What is not to start here. Any thread may ask; the claim loop tells."""
+    """The present pauses of queues, handlers and keys. Any thread asks; the claim loop tells."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -32,12 +32,12 @@ class PausesInForce:
         return pause is not None and is_in_force(pause, self._clock.now())
 
     def lane_of(self, queue_name: str, handler: str | None = None) -> Lane | None:
-        """Where an entry waits whose queue, or whose handler, is paused; None if it is not."""
+        """The lane in which an entry of a paused queue or handler waits; None if neither is."""
         lane = paused_lane(queue_name, handler)
         return lane if self.holds(lane) else None
 
     def lane_of_entry(self, entry: Entry) -> Lane | None:
-        """Where an entry waits whose queue, or whose order key, is paused; None if neither is."""
+        """The lane in which an entry of a paused queue or order key waits; None if neither is."""
         lane = self.lane_of(entry.queue_name)
         if lane is None and carries(entry.headers, KEY_MARK):
             of_key = paused_lane(entry.queue_name, order_key=order_key_of(entry.headers))

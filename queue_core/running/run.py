@@ -49,11 +49,11 @@ class Run(msgspec.Struct, eq=False):
     progress: SubscriberProgress = msgspec.field(default_factory=dict)
     has_one_subscriber: bool = True
     paused_in: Lane | None = None
-    """Where the entry waits after this run, for those of its subscribers that are paused."""
+    """The lane in which the entry waits after this run, for those subscribers that are paused."""
     broken: dict[str, Break] = msgspec.field(default_factory=dict)
     """Subscribers that failed, and whose entries wait until their circuit is closed."""
     keep: timedelta | None = None
-    """How long its handlers want the entry's key to be kept after its end."""
+    """The time for which its handlers want the entry's key to be kept after its end."""
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class Run(msgspec.Struct, eq=False):
         return so_far is None or (isinstance(so_far, RetryDue) and so_far.due <= self.started_date)
 
     def heed(self, returned: object) -> None:
-        """Take what a handler has returned. Raises NotDone for an answer that is no success."""
+        """Take the value of a handler. Raises NotDone for an answer that is no success."""
         keep = heed(returned)
         if keep is not None:
             self.keep = max(keep, self.keep or keep)

@@ -56,7 +56,7 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
         at = min(dates, default=now)
         return Retried(
             entry=entry,
-            # What waits for a circuit runs as soon as the entry does. An entry that runs again at
+            # An entry that waits for a circuit runs with it. An entry that runs again at
             # once keeps the head start of its priority; no date in the future could have one.
             at=min(at, entry.effective_date) if at <= now and _has_head_start(entry) else at,
             error_count=error_count,
@@ -131,7 +131,7 @@ def finished(
     last_error: str | None = None,
     error_count: int | None = None,
 ) -> Finished:
-    """The end of a run's entry. `error_count`: None if it is what it was."""
+    """The end of a run's entry. `error_count`: None if it has not changed."""
     progress: SubscriberProgress = {}
     if last_error or len(run.progress) > 1:
         # A subscriber may have gone while it waited for its retry.

@@ -1,6 +1,6 @@
 """Takes runs through their subscribers.
 
-Whatever a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once the
+Any fault of a handler ends in an outcome, never in a dead thread. Nothing starts once the
 lease under which its entry was claimed may have ended: not the second subscriber of an entry
 either.
 """
@@ -47,7 +47,7 @@ class Leases(Protocol):
 
 
 class Runner:
-    """Runs what one pool was given; `complete` receives each run's outcome, in the run's thread.
+    """Runs the entries of one pool; `complete` receives each run's outcome, in the run's thread.
 
     `around_handler`: middleware around the call of each handler, the first one outermost.
     """
@@ -87,7 +87,7 @@ class Runner:
     # -- life -------------------------------------------------------------------------------------
 
     def reopen(self) -> None:
-        """Run what is submitted, coroutines included."""
+        """Run submitted entries, coroutines included."""
         self.accepting = True
         self._coroutines.reopen()
 
@@ -202,8 +202,8 @@ class Runner:
         """
         invocation = Invocation(run.entry, run, subscriber, self._clock.monotonic())
         self.invocations[threading.get_ident()] = invocation
-        # Only now: a stop that waits no longer looks at what runs after it has said that nothing
-        # more may start.
+        # Only now: a stop that waits no longer looks at running handlers after it has said that
+        # nothing more may start.
         if not self.may_call(run) or (self._pauses.known and self._pauses.stops(run)):
             return False
         if self._admission.lane_without_place(run.entry) is not None:
@@ -238,7 +238,7 @@ class Runner:
             self._complete(outcome)
         return True
 
-    # -- what runs --------------------------------------------------------------------------------
+    # -- running handlers -------------------------------------------------------------------------
 
     def running(self) -> list[Entry]:
         """The entries whose handlers run now, or have ended without an outcome yet.

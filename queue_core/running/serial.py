@@ -9,11 +9,11 @@ from queue_core.runtime.lock import Lock
 
 
 class Pool(Protocol):
-    """Who starts a run."""
+    """The pool that starts a run."""
 
     @property
     def accepting(self) -> bool:
-        """Whether it starts what is submitted."""
+        """Whether it starts submitted runs."""
         ...
 
     def waits(self, run: Any, *, no_longer: bool = False) -> None:
@@ -33,12 +33,12 @@ class GatedRun(Protocol):
 
     @property
     def pool(self) -> Pool:
-        """Who starts it."""
+        """The pool that starts it."""
         ...
 
 
 class SerialGate:
-    """Who finds the handler busy is kept in order, and holds no thread meanwhile.
+    """A run that finds the handler busy is kept in order, and holds no thread meanwhile.
 
     Runs that come to it first of all are expected in the order in which they were submitted: of two
     threads that take one each, the second may be the faster.
@@ -59,7 +59,7 @@ class SerialGate:
     def enter(self, run: GatedRun) -> bool:
         """Whether the call of `run` may begin.
 
-        Else it was kept, and is resumed by whoever is before it.
+        Else it was kept, and is resumed by the run before it.
         """
         with self._lock:
             expected = run in self.expected

@@ -27,15 +27,15 @@ By default, a name is that of a function, with its module and classes.
 
 
 class Backlogs(Protocol):
-    """Knows what waits for a queue."""
+    """Knows the waiting entries of a queue."""
 
     def size(self, queue_name: str, connection: Connection | None = None) -> int:
-        """How many of its entries are due and not running, read on `connection` if there is one."""
+        """The number of its due entries that don't run, read on `connection` if there is one."""
         ...
 
 
 class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler may know of the entry it handles, besides the event.
+    """The facts of the entry that a handler may know, besides the event.
 
     `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC. `age` is
     the time from `created_date` to the start of this run, `lateness` that from `effective_date`. A
@@ -64,7 +64,7 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
     """Answers `queue_size`."""
 
     def queue_size(self) -> int:
-        """Count what waits for this queue. Each call reads the database.
+        """Count the due entries of this queue. Each call reads the database.
 
         An `async def` handler calls it in a thread: `await asyncio.to_thread(context.queue_size)`.
 
@@ -94,7 +94,7 @@ AnyHandler: TypeAlias = (
 
 
 class SubscriberOptions(TypedDict, total=False):
-    """How a handler is to be run, besides `exactly_once`."""
+    """The way to run a handler, besides `exactly_once`."""
 
     name: str | None
     serial: bool
@@ -106,7 +106,7 @@ class SubscriberOptions(TypedDict, total=False):
 def context_of(
     entry: Entry, started_date: datetime, backlogs: Backlogs | None = None
 ) -> EntryContext:
-    """What the handlers of `entry` get to know of it, in a run that began at `started_date`."""
+    """The context of `entry` for its handlers, in a run that began at `started_date`."""
     return EntryContext(
         record_id=entry.record_id,
         queue_name=entry.queue_name,
@@ -204,7 +204,7 @@ def _success_types(given: object) -> tuple[type[Exception], ...]:
 
 
 def _parameters(handler: Callable[..., Any], name: str) -> int:
-    """How many positional arguments `handler` takes, 1 or 2.
+    """The number of positional arguments that `handler` takes, 1 or 2.
 
     Raises ConfigurationError for any other number.
     """
@@ -252,5 +252,5 @@ class Router(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What is served, for the node's row: plain JSON."""
+        """The served subscribers, for the node's row: plain JSON."""
         ...

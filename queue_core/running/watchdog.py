@@ -30,7 +30,7 @@ class Watchdog:
         self._cut = set[tuple[int, int]]()
 
     def turn(self, now: float, runner: Runner) -> None:
-        """Look at what `runner` runs, once a poll interval."""
+        """Look at the runs of `runner`, once a poll interval."""
         if now < self._at:
             return
         self._at = now + self._config.poll_interval_seconds
@@ -46,7 +46,7 @@ class Watchdog:
                 )
             limit = handling.limit or inf
             if handling.seconds > limit and handling.key not in self._cut:
-                # A failed run: its outcome is written, and what the handler does from here comes
+                # A failed run: its outcome is written, and the handler's work from here comes
                 # too late.
                 self._complete(runner.cut(handling))
                 self._cut.add(handling.key)

@@ -1,1 +1,1 @@
-"""Threads, clocks, locks and logs: what knows of no entry."""
+"""Threads, clocks, locks and logs: a part that knows of no entry."""

@@ -53,7 +53,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def wait_seconds(value: object, *, key: str) -> float:
-    """A time to wait, cut to what a lock can wait; a negative one is none.
+    """A time to wait, cut to the longest wait of a lock; a negative one is none.
 
     Raises ConfigurationError.
     """

@@ -1,4 +1,4 @@
-"""The types of what callers pass as `connection=`; no driver is needed to name them."""
+"""The types of callers' arguments `connection=`; no driver is needed to name them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DriverConnection(Protocol):
 
 
 CallersConnection: TypeAlias = Connection | Session | scoped_session[Session] | DriverConnection
-"""What a synchronous call takes as `connection=`."""
+"""The values that a synchronous call takes as `connection=`."""
 
 AsyncCallersConnection: TypeAlias = Union["AsyncConnection", "AsyncSession"]
-"""What an awaitable call takes as `connection=`."""
+"""The values that an awaitable call takes as `connection=`."""

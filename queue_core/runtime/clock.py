@@ -42,7 +42,7 @@ monotonic = continuous()
 ANCHORS = 3
 """Readings of both clocks, of which the quickest counts."""
 ROUND_TRIP_SECONDS = 0.02
-"""What the answer of a database's clock may take, and be wrong by, without a word."""
+"""Seconds that the answer of a database's clock may take, and be wrong by, without a word."""
 
 
 def in_utc(date: datetime, *, key: str) -> datetime:
@@ -143,13 +143,13 @@ def read_clock(ask: Callable[[], datetime]) -> ClockReading:
 
 
 def _anchored() -> float:
-    """What the machine's clock is ahead of the monotonic one, in seconds."""
+    """The lead of the machine's clock over the monotonic one, in seconds."""
     # The quickest of several: a thread may be stopped in the middle of one.
     return min(_anchor() for _ in range(ANCHORS))[1]
 
 
 def _anchor() -> tuple[float, float]:
-    """What a reading of both clocks took, and what they differ by."""
+    """The duration of a reading of both clocks, and their difference."""
     # Two readings around the wall clock: its best estimate is the middle.
     before = monotonic()
     wall = time.time()
@@ -162,7 +162,7 @@ class SystemClock:
 
     The monotonic clock carries it from one reading to the next.
 
-    `offset_seconds` is what the database's clock is ahead of this machine's.
+    `offset_seconds` is the lead of the database's clock over this machine's.
     """
 
     def __init__(self, offset_seconds: float = 0.0) -> None:
@@ -173,9 +173,9 @@ class SystemClock:
 
     @property
     def offset_seconds(self) -> float:
-        """How far the database's clock is ahead of this machine's, in seconds.
+        """The lead of the database's clock over this machine's, in seconds.
 
-        It is what `adjust` was last given, or `follow` last read.
+        `adjust` was last given it, or `follow` last read it.
         """
         return self._base - self._anchor
 

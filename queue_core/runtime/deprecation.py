@@ -25,7 +25,7 @@ def deprecated(old: str, new: str) -> None:
 
 
 def _users_level() -> int:
-    """How many frames above `deprecated` the first one stands that is not the library's."""
+    """The distance from `deprecated` to the first frame that is not the library's."""
     level, frame = 1, sys._getframe(2)  # noqa: SLF001 -- as the warnings module itself does
     while frame is not None:
         level += 1

@@ -1,4 +1,4 @@
-"""The lock of what callers' threads share, in which a signal's handler may raise anywhere."""
+"""The lock of objects that callers' threads share, where a signal's handler may raise anywhere."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from _thread import RLock
 
 
 class Lock(RLock):  # type: ignore[misc]  # the type stubs call it final, which it isn't
-    """For `with` blocks: released whatever comes.
+    """For `with` blocks: released at any exception.
 
     Reentrant, for a signal's handler that posts may interrupt a post.
 
     Python 3.14 may handle a signal between the `__enter__` of its own locks and the block (CPython
-    issue 148874): if the handler raises, nobody calls `__exit__`, and whoever is next waits for
+    issue 148874): if the handler raises, nobody calls `__exit__`, and the next thread waits for
     ever. A function in Python returns into the block at once.
 
     From Python 3.12 on a `with` or `try` block has a gap where a condition in it goes back to a
-    loop's beginning, or a comprehension's: what is raised there leaves the block without its
+    loop's beginning, or a comprehension's: an exception there leaves the block without its
     `__exit__`. So such loops are not in these blocks, but in functions that they call.
     """
 
@@ -23,7 +23,7 @@ class Lock(RLock):  # type: ignore[misc]  # the type stubs call it final, which 
 
     def is_mine(self) -> bool:
         """Whether this thread has it."""
-        return bool(self._is_owned())  # type: ignore[attr-defined]  # what conditions ask has no public name
+        return bool(self._is_owned())  # type: ignore[attr-defined]  # conditions ask it, too
 
     def __enter__(self) -> bool:  # type: ignore[override]
         try:

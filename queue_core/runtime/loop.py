@@ -72,7 +72,7 @@ class Loop:
         while not self._stopping:
             try:
                 pause = self._turn()
-            except Exception as error:  # noqa: BLE001 -- the loop outlives whatever its turn meets
+            except Exception as error:  # noqa: BLE001 -- the loop outlives any error of its turn
                 pause = self.pause_after(error, failures)
                 failures += 1
                 # A signal must not cut the back-off short: work that keeps coming would make it a

@@ -30,7 +30,7 @@ class ManualClock:
         """Move time forward, and wake every waiter whose time has come.
 
         Args:
-            seconds: How far, 0 or more.
+            seconds: The distance, 0 or more.
 
         Raises:
             ValueError: It is below 0, no number, or leads past the year 9999.

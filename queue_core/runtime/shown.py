@@ -1,4 +1,4 @@
-"""Arguments as a message shows them: briefly, and whatever they are."""
+"""Arguments as a message shows them: briefly, and of any type."""
 
 LONGEST = 80
 

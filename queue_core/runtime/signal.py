@@ -22,7 +22,7 @@ class Signal:
 
     def set(self) -> None:
         """Raise the flag and wake the waiter. Publish the work before this call."""
-        # Without the lock: whoever finds the flag up has published its work before the waiter
+        # Without the lock: a thread that finds the flag up has published its work before the waiter
         # lowers it, and the waiter looks for work only after that.
         if self._raised:
             return

@@ -1,4 +1,4 @@
-"""Transactions that wait for what others have locked only briefly."""
+"""Transactions that wait only briefly for rows that others have locked."""
 
 from __future__ import annotations
 

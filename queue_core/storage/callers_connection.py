@@ -6,7 +6,7 @@ No event proves a commit: Core's `commit` fires before COMMIT is sent, the Sessi
 savepoints, and a failed transaction may end as a rollback without any event (the experiments are in
 `tests/experiments`). So a commit or rollback is only announced from here, and rows are looked up
 before anything starts. A Session's connection goes back to its pool when its transaction is over:
-that is announced instead, so that the first look finds what has committed.
+that is announced instead, so that the first look finds the committed entries.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _driver(connection: Connection) -> RawDriver:
 
 
 class _TupleRows:
-    """A raw connection whose cursors return tuples, whatever row factory its owner has set."""
+    """A raw connection whose cursors return tuples, for any row factory that its owner has set."""
 
     def __init__(self, driver: Any, raw: RawDriver) -> None:
         self._driver = driver
@@ -218,7 +218,7 @@ class _Given(threading.local):
             del self._connections[before:]
 
     def take(self) -> Any:
-        """What the pool of a passive engine opens."""
+        """The connections that the pool of a passive engine opens."""
         return self._connections.pop()
 
 
@@ -230,7 +230,7 @@ _passive_engines: weakref.WeakKeyDictionary[Engine, Engine] = weakref.WeakKeyDic
 def _passive(database: Database) -> Engine:
     """An engine whose dialect never begins, commits, rolls back or closes.
 
-    The dialect is ready for use: a first connection of ours has completed it.
+    The dialect is ready for use: a first connection of the library has completed it.
     """
     engine = database.engine
     if engine not in _passive_engines:

@@ -17,7 +17,7 @@ from sql.tables import ERROR_LENGTH
 
 
 def endings_of(finished: Iterable[Finished], besides: Collection[int] = ()) -> Iterator[Ending]:
-    """What links are told of outcomes that were written, `besides` some ids."""
+    """The endings that links are told, of outcomes that were written, `besides` some ids."""
     return (
         Ending(one.entry, one.state, one.keep)
         for one in finished

@@ -1,4 +1,4 @@
-"""Which entries a read is about."""
+"""The conditions on entries of a read."""
 
 from __future__ import annotations
 

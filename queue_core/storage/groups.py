@@ -20,13 +20,13 @@ from queue_core.storage.store import Store
 COUNT_LIMIT = 10_000
 """Groups that are counted at most: a scrape of the metrics has to be cheap."""
 WAIT_SECONDS = 5.0
-"""How long a post or a seal waits for another transaction that has posted into the group."""
+"""The wait of a post or a seal for another transaction that has posted into the group."""
 
 
 class StoredGroups:
-    """Reads and changes for one queue, in the caller's transaction or in one of our own.
+    """Reads and changes for one queue, in the caller's transaction or in one of the library.
 
-    Without a name, reads for whoever looks at the table.
+    Without a name, reads for any queue of the table.
     """
 
     def __init__(self, store: Store, queue_name: str | None = None) -> None:
@@ -72,7 +72,7 @@ class StoredGroups:
         return self._store.write(given, self._queue_name, work)
 
     def status(self, group_id: int, given: CallersConnection | None = None) -> GroupStatus:
-        """Where a group stands. Raises GroupNotFoundError."""
+        """The state of a group. Raises GroupNotFoundError."""
 
         def work(connection: Connection) -> GroupStatus:
             [row] = self.rows(connection, [group_id], lent=False)
@@ -138,7 +138,7 @@ class StoredGroups:
 
 
 def incomplete_groups(store: Store) -> int:
-    """How many groups of a table are not complete, counted up to `COUNT_LIMIT`."""
+    """The number of incomplete groups of a table, counted up to `COUNT_LIMIT`."""
     return store.database.fetch(
         lambda connection: store.groups.statements.incomplete(
             connection, store.config.table, limit=COUNT_LIMIT
@@ -147,7 +147,7 @@ def incomplete_groups(store: Store) -> int:
 
 
 def status_of(row: Row[Any]) -> GroupStatus:
-    """Where a group stands by its rows."""
+    """The state of a group by its rows."""
     ended = counts_of(row)
     return GroupStatus(
         table=row.table_name,

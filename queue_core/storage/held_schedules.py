@@ -1,4 +1,4 @@
-"""Schedules that are not tried for a while, as what is due could not be inserted."""
+"""Schedules that are not tried for a while, as their due notifications could not be inserted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HeldSchedules:
         self._clock = clock
         self._lock = threading.Lock()
         self._held = dict[str, dict[str, tuple[float, float]]]()
-        """How long each one's hold lasts, and when it ends (monotonic)."""
+        """The length of each one's hold, and its end (monotonic)."""
 
     def hold(self, queue: str, name: str) -> float:
         """Let a schedule be for a while; returns the seconds."""

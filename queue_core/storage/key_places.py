@@ -52,7 +52,7 @@ class KeyRoom(msgspec.Struct, kw_only=True):
             self.arrival = self.rate.after(self.arrival, self.now, count)
 
     def starts(self, idle: int) -> int:
-        """How many may start now, if that many threads are idle."""
+        """The number that may start now, if that many threads are idle."""
         if self.rate is None:
             return self.free
         # A claimed entry counts as started, so it has to start now.
@@ -148,7 +148,7 @@ class KeyPlaces:
         new = [claim for claim in _claims(by_lane) if claim not in there]
         statements.take_key_places(connection, owner=owner, claims=new)
 
-    # -- what waits -------------------------------------------------------------------------------
+    # -- waiting entries --------------------------------------------------------------------------
 
     def look(self, connection: Connection, lanes: Collection[str]) -> datetime | None:
         """Let as many entries of keys go as may start now, and forget keys that nobody needs.

@@ -16,7 +16,7 @@ from sql.families import LIMITS
 
 
 class StoredLimits:
-    """Reads and changes, each in a transaction of our own.
+    """Reads and changes, each in a transaction of its own.
 
     A caller's would hold up all claims of the queue until its end.
     """

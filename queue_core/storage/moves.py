@@ -38,12 +38,12 @@ _RECORD_ID, _ORDER = attrgetter("record_id"), attrgetter("order")
 
 
 class Written(NamedTuple):
-    """What a transaction with outcomes has done."""
+    """The result of a transaction with outcomes."""
 
     lost: set[int]
     """Ids of entries that had been taken over: nothing changed for them."""
     claimed: Claimed | None
-    """What it claimed as well; None if it was to claim nothing."""
+    """Its claim as well; None if it was to claim nothing."""
 
 
 class Moves:
@@ -170,7 +170,7 @@ class Moves:
             for effect in sorted(effects, key=_ORDER):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
-            # Last: others wait for rows that are locked here. And not for what a former try
+            # Last: others wait for rows that are locked here. And not for rows that a former try
             # recorded: that has told them.
             if linked:
                 links.ended(connection, endings_of(linked, besides=lost))
@@ -217,7 +217,7 @@ class Moves:
         *,
         autocommit: bool = True,
     ) -> T:
-        """Run `move`, then `learn`, which reads what the move has done.
+        """Run `move`, then `learn`, which reads the result of the move.
 
         Both share one transaction. With `autocommit` they need none where a move is one statement.
         """

@@ -16,7 +16,7 @@ from sql.families import PAUSES
 
 
 class StoredPauses:
-    """Reads and changes, in the caller's transaction or in one of our own."""
+    """Reads and changes, in the caller's transaction or in one of its own."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -4,9 +4,10 @@ A place is a claim that stands: its entry is IN_PROCESSING with the same claim c
 one back, and none expires: an entry that ends, fails, or is reaped has no claim, and so no place.
 
 The transaction that claims locks the row of the limit, counts the places, and sets aside the
-entries for which there are none. So what runs never is more than the limit says, whoever dies and
-when. The row is read under the lock: a changed limit holds for the next claim. Where a limit seemed
-far from full, and was not, a second transaction does so: no entry starts before it has a place.
+entries for which there are none. So no more run than the limit says, even if a node dies at any
+moment. The row is read under the lock: a changed limit holds for the next claim. Where a limit
+seemed far from full, and was not, a second transaction does so: no entry starts before it has a
+place.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ MOST_BUNCHES = 100
 
 
 class Claimed(NamedTuple):
-    """What a claim has taken.
+    """The result of a claim.
 
     Attributes:
         entries: Those that may run.
-        found: How many entries it has found, those that were set aside included.
+        found: The number of entries found, those that were set aside included.
         placed: The ids of entries that took places, by the lane of their limit.
         refused: The lanes of limits that had no more places. When they have one again, as far as
             that is known.
@@ -62,7 +63,7 @@ class Room(msgspec.Struct, kw_only=True):
 
     @property
     def until(self) -> datetime | None:
-        """When its rate allows the next start; None if that is not what it waits for."""
+        """When its rate allows the next start; None if it does not wait for that."""
         if self.rate is None or self.rate.free(self.arrival, self.now):
             return None
         return self.rate.next(self.arrival, self.now)
@@ -80,7 +81,7 @@ class Places:
         self.limit_any = False
         """Whether there are limits, as far as is known. It is asked for each call of a handler."""
         self.nodes = 1
-        """How many live nodes share the places."""
+        """The number of live nodes that share the places."""
         self._tight = set[Lane]()
         """Limits that have a rate, or had no places for sure when they were last taken at once."""
 
@@ -100,7 +101,7 @@ class Places:
         )
 
     def roomy(self, lane: Lane) -> bool:
-        """Whether what is claimed from `lane` is likely to find places at once."""
+        """Whether entries claimed from `lane` are likely to find places at once."""
         at_once = self._store.statements.capabilities.seats_at_once
         return at_once and not (is_limited(lane) or self._tight or self.keys.queues)
 
@@ -229,7 +230,7 @@ def _rate_of(limit: Terms) -> Rate | None:
 
 
 class Seating:
-    """One claim: `claim` is what may be claimed, None if nothing may; then `seat` gives places."""
+    """One claim: `claim` tells the claimable entries, or None; then `seat` gives places."""
 
     def __init__(self, places: Places, connection: Connection, claim: Claim) -> None:
         self._places = places

@@ -45,12 +45,12 @@ class ReservedIds:
         self._ids = deque[int]()
         self._block = 1
         self._opened, self._taken_at = 0, float("-inf")
-        """How many connections had been opened when the ids were taken, and when that was."""
+        """The number of connections opened when the ids were taken, and the time of that."""
 
     def take(self, count: int, connection: Connection | None = None) -> tuple[list[int], int]:
         """`count` ids, ascending, and the number of connections that had been opened then.
 
-        Once that number has grown, the ids are of no use, but in the transaction of our own
+        Once that number has grown, the ids are of no use, but in the transaction of the library
         `connection` on which they are taken, if one is given.
 
         No ids where a row's id comes from its INSERT, or where each use opens a connection.

@@ -49,7 +49,7 @@ class Rows:
         context: CapturedContext = NO_CONTEXT,
         packet_bytes: int | None = None,
     ) -> None:
-        """`packet_bytes`: what the server takes in one statement; None: anything."""
+        """`packet_bytes`: the most that the server takes in one statement; None: anything."""
         self._packet_bytes = packet_bytes
         self._config = config
         self._clock = clock
@@ -99,7 +99,7 @@ class Rows:
         self, common: dict[str, Any], queue_name: str, posting: Posting, now: datetime
     ) -> dict[str, Any]:
         class_name, encoded = self._encoded(queue_name, posting)
-        # Called for each entry: what is not given costs no call.
+        # Called for each entry: an option that is not given costs no call.
         token, future = posting.user_token, posting.future_user_token
         key1, key2 = posting.search_key1, posting.search_key2
         headers = None if posting.headers is None else _headers(posting.headers, queue_name)

@@ -74,7 +74,7 @@ def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
 def sought_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
     """The key that rows are compared with, None for KEYLESS.
 
-    Raises InvalidPostError for what is neither a search key nor KEYLESS.
+    Raises InvalidPostError for a value that is neither a search key nor KEYLESS.
 
     None is most often a variable that was never set: taken as a key it would mean the entries of
     everybody else.

@@ -105,7 +105,7 @@ class Store(Transactions):
     ) -> list[int]:
         """Insert rows that `Rows` has made. Returns their ids, in the order of `rows`.
 
-        `hint`: what the commit tells others, where the database can.
+        `hint`: the message of the commit to others, where the database can.
         """
         if not rows:
             return []

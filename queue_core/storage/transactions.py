@@ -57,7 +57,7 @@ class Transactions:
         Beats read it where a node runs.
 
         Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach
-        what ours can't: whoever asks for the time would wait for as long again.
+        a server that ours can't: a reader of the time would wait for as long again.
         """
         clock = self.clock
         if not isinstance(clock, SystemClock):
@@ -140,7 +140,7 @@ class Transactions:
             raise explained from error
 
     def write(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
-        """Run `work` in the caller's transaction if one is given, else in one of our own."""
+        """Run `work` in the caller's transaction if one is given, else in one of its own."""
         if given is not None:
             return self.inside(given, queue_name, work)
         return self.reaching(lambda: self.database.write(work))
@@ -152,7 +152,7 @@ class Transactions:
         return self.reaching(lambda: self.database.fetch(work))
 
     def reaching(self, work: Callable[[], T], written: Sequence[int] = ()) -> T:
-        """Run `work` on connections of our own.
+        """Run `work` on connections of the library.
 
         Raises DatabaseUnreachableError if the database doesn't answer.
 

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Database:
-    """One database, through pools of our own connections, which have their own session settings.
+    """One database, through pools of its own connections, which have their own session settings.
 
     `target` is a URL, or an application's engine. Its pool's way of connecting is taken over,
     credentials from events included; its connections are left alone. A URL may name any driver,
@@ -157,7 +157,7 @@ class Database:
 
     @contextmanager
     def beside(self) -> Iterator[Connection]:
-        """A connection for what is held while others are needed, a lock mostly.
+        """A connection for a lock that is held while others are needed, mostly.
 
         It is in no pool, so it takes none of the connections of pools.
         """
@@ -185,7 +185,7 @@ class Database:
             yield connection if had else None
 
     def holder(self, name: str) -> str:
-        """Who has the lock that `holding` did not get, as a message says it."""
+        """The holder of the lock that `holding` did not get, as a message says it."""
         found: str | None = None
         with suppress(DBAPIError):  # a user may not be allowed to see the sessions of others
             found = self.fetch(lambda connection: self.dialect.lock_holder(connection, name))

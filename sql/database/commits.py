@@ -15,7 +15,7 @@ COMMITTED = "raised after the COMMIT: it took effect"
 
 
 def within(work: Callable[[Connection], T], connection: Connection) -> T:
-    """Run `work` in a transaction; one that failed is rolled back by who has the connection."""
+    """Run `work` in a transaction; the connection's owner rolls back one that failed."""
     transaction = connection.begin()
     answer = work(connection)
     commit(connection, transaction)

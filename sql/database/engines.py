@@ -1,4 +1,4 @@
-"""The pools of our own connections to one database: one for each use, with its session settings."""
+"""Pools of the library's connections to one database: one per use, with its session settings."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Engines:
         return not isinstance(self.transactions.pool, NullPool)
 
     def spare(self, left: int, most: int) -> int:
-        """How many connections may be kept out of a pool: at most `most`, and `left` stay in it.
+        """The connections that may be kept out of a pool: at most `most`; `left` stay in it.
 
         The application's pool has a size, or keeps none. Ours has room for all.
         """

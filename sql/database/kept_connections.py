@@ -31,7 +31,7 @@ class KeptConnections:
         self._dialect = engines.dialect
         self._kept = {engine: deque[Connection]() for engine in engines.all}
         self.most = engines.spare(FREE, KEPT)
-        """How many are kept of each pool."""
+        """The connections that are kept of each pool."""
 
     def run(
         self,

@@ -2,8 +2,8 @@
 
 Callers never ask which database it is.
 
-A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what
-the server counts anyway. It names what it may not see.
+A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or
+counts that the server keeps anyway. It names the things that it may not see.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class ConnectionLimit:
-    """How many connections `whose` may have, and how many it has."""
+    """The number of connections that `whose` may have, and the number of the open ones."""
 
     whose: str
     most: int

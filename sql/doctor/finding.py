@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How much a finding matters, the worst first."""
+    """The weight of a finding, the worst first."""
 
     DANGER = "danger"
     """Data, or delivery, is at risk."""
@@ -32,7 +32,7 @@ class Finding:
         check: The name of the check, and of its section in `PAGE`.
         severity: DANGER, SLOW, NOTE or UNCHECKED.
         subject: A table, session, node or setting.
-        what: A sentence.
+        what: A sentence that describes it.
         cure: The SQL, setting or command that helps; an empty text if there is none.
     """
 
@@ -44,7 +44,7 @@ class Finding:
 
     @property
     def page(self) -> str:
-        """Where the documentation explains it."""
+        """The page of the documentation that explains it."""
         return f"{PAGE}#{self.check}"
 
 

@@ -39,7 +39,7 @@ class Asked:
 
 
 def bad_plan(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
-    """Statements on tables of some size whose plans read more than what they are after."""
+    """Statements on tables of some size whose plans read more rows than they need."""
     for statements in scope.statements():
         large = {
             table for table in (statements.main, statements.past) if _is_large(connection, table)

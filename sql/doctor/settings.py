@@ -1,4 +1,4 @@
-"""Settings of a server that cost data or time: rules in a table, and what breaks them."""
+"""Settings of a server that cost data or time: rules in a table, and the breaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver's connection by itself, for what lasts."""
+"""A driver's connection by itself, for long uses."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ OURS = "stickybus_ours"
 
 
 LAZY = "stickybus_lazy"
-"""Option of our own connections that are lent to a user's code.
+"""Option of the library's connections that are lent to a user's code.
 
 SQLite locks at their first write.
 """
@@ -34,7 +34,7 @@ class Use(Enum):
     AUTOCOMMIT = auto()
     """Each statement is a transaction."""
     INSERTS = auto()
-    """As AUTOCOMMIT, each an INSERT of what its parameters hold."""
+    """As AUTOCOMMIT, each an INSERT of its parameters."""
 
 
 Write = Callable[[Any], Any]

@@ -38,7 +38,7 @@ class RawDriver:
         return connection.engine.url.database
 
     def own_place(self, url: URL) -> str | None:
-        """The same of our own connections."""
+        """The same for the library's connections."""
         return url.database
 
     def autocommits(self, connection: Connection, *, raw: bool) -> bool:

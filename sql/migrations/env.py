@@ -6,8 +6,8 @@ attributes = context.config.attributes
 options = {
     "version_table": attributes["version_table"],
     "transactional_ddl": True,
-    # Beside traffic: no lock is held longer than for its own step, and what is done stays done if
-    # the next one fails.
+    # Beside traffic: no lock is held longer than for its own step, and a step that is done stays
+    # done if the next one fails.
     "transaction_per_migration": attributes.get("step_by_step", False),
     "on_version_apply": attributes.get("on_version_apply"),
 }

@@ -30,7 +30,7 @@ def add_columns(table: str, *columns: Column[Any]) -> None:
 
 
 def may_be_there() -> bool:
-    """Whether what a migration makes may be there before its version is."""
+    """Whether the tables of a migration may be there before its version is."""
     commits: bool = context.config.attributes.get("ddl_commits", False)
     return commits
 

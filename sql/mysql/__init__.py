@@ -1,1 +1,1 @@
-"""All that only MySQL does, and what MariaDB shares with it."""
+"""All that only MySQL does, and the part that MariaDB shares with it."""

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sql.dialect import Dialect
 from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds, whole
-from sql.mysql import insert_new as _insertion  # noqa: F401 -- registers what the compiler needs
+from sql.mysql import insert_new as _insert_new  # noqa: F401 -- registers forms for the compiler
 from sql.mysql import settling, tls_errors
 from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL

@@ -1,4 +1,4 @@
-"""Insertions that leave alone what is there, on MySQL and MariaDB."""
+"""Insertions that leave existing rows alone, on MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def ignore(element: InsertNew, compiler: Any, **options: Any) -> str:
     """The INSERT as text. IGNORE would let other faults pass as well: values are checked before.
 
     It takes a shared lock on a key that is there, so that two that find it at once may end in a
-    deadlock. Idempotency keys are therefore entered in transactions of our own, which run again.
+    deadlock. Idempotency keys are therefore entered in transactions of their own, which
+    run again.
     """
     return str(compiler.visit_insert(element.prefix_with("IGNORE"), **options))

@@ -64,7 +64,7 @@ class MySQLKeys(Keys):
 
     @memoized_property
     def _put(self) -> Executable:
-        # Not an INSERT that changes what is there: in REPEATABLE READ it would lock the gap before
+        # Not an INSERT that changes existing rows: in REPEATABLE READ it would lock the gap before
         # each key, too, in which others could take none.
         keys = ("table_name", "queue_name")
         values = {

@@ -27,7 +27,7 @@ _VALUES = msgspec.json.Decoder(list[Any])
 
 
 def whole(columns: Iterable[Column[Any]]) -> list[ColumnElement[Any]]:
-    """What a statement selects in place of all columns of an entry."""
+    """The columns that a statement selects in place of all columns of an entry."""
     by_name = {column.name: column for column in columns}
     payload = [by_name.pop(name) for name in _PAYLOAD]
     return [func.json_array(*map(_in_one_collation, by_name.values())), *payload]

@@ -158,8 +158,8 @@ class PostgreSQL(Dialect):
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",
-            # What it turns off is priced so high that every statement with a scan of a small table
-            # would be compiled.
+            # The plans turned off are priced so high that every statement with a scan of a small
+            # table would be compiled.
             "jit": "off",
         }
         statement = "SELECT " + ", ".join(

@@ -117,7 +117,7 @@ class PostgreSQLInserts(Statements):
                 copy.write_row(row)
 
     def _by_json(self, connection: Connection, rows: Rows) -> list[int]:
-        """Sends what the rows share as parameters, and the rest as JSON.
+        """Sends the values that the rows share as parameters, and the rest as JSON.
 
         COPY waits for a client that writes row by row, and has two more round trips.
         """

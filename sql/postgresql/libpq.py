@@ -56,7 +56,7 @@ def guard(driver: Any, seconds: float) -> None:
 
 
 class Inserts:
-    """INSERTs on a connection of our own where each statement commits.
+    """INSERTs on a connection of the library where each statement commits.
 
     The server keeps the plans of most.
 

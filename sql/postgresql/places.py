@@ -34,7 +34,7 @@ AND (concurrency IS NULL OR %(wanted)s <= least(
 AND (per_node IS NULL OR %(wanted)s <= per_node - mine)"""
 """The second statement takes a new snapshot.
 
-It sees what others committed before the first one had the lock.
+It sees rows that others committed before the first one had the lock.
 """
 
 

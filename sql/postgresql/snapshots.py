@@ -11,7 +11,7 @@ from sql.doctor.finding import Finding, Severity, lasting, unchecked
 from sql.postgresql.settings import RELOAD
 
 STANDBY_TRANSACTIONS = 100_000
-"""How far behind a standby's snapshot is told: its age in seconds is known over there only."""
+"""The least lag of a standby that is told: the age of its snapshot is known over there only."""
 SHOWN = 5
 """Sessions of one kind that are told one by one."""
 

@@ -184,7 +184,7 @@ class SQLite(Dialect):
     def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
         """Called by SQLAlchemy for each connection that it opens."""
         # Of two that turn a new file's log on at the same time, SQLite refuses one at once,
-        # whatever it may wait.
+        # however long it may wait.
         patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"), self._limits.lock)
         # FULL: an entry whose commit returned survives a power cut.
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
@@ -214,7 +214,7 @@ class SQLite(Dialect):
     def unmark(self, connection: Connection) -> None:
         """See `Dialect.unmark`. A connection that was not lent is never marked."""
         if connection.info.get(MARKED):
-            # Where the transaction is over, this begins another, which lacks the mark: an error.
+            # If the transaction is over, this begins another, which lacks the mark: an error.
             super().unmark(connection)
 
     @contextmanager

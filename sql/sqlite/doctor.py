@@ -20,11 +20,11 @@ from sql.doctor.finding import Finding, Severity, unchecked
 from sql.sqlite.file import real_path
 
 WAL_BYTES = 128 * 1024**2
-"""Twice what our connections leave of it after a checkpoint (`journal_size_limit`)."""
+"""Twice the bytes that our connections leave of it after a checkpoint (`journal_size_limit`)."""
 FREE_BYTES = 256 * 1024**2
 """The room on the disk below which a checkpoint or an upgrade may fail."""
 BUSY_SECONDS = 1.0
-"""How long a question waits for a lock of the file."""
+"""Seconds that a question waits for a lock of the file."""
 MOUNTS = Path("/proc/mounts")
 NETWORKED = frozenset(
     {

@@ -23,7 +23,7 @@ def absolute(url: URL) -> URL:
 
 
 def real_path(url: URL) -> str:
-    """Its path without links: what is the same of all names of a file."""
+    """Its path without links: the same for all names of a file."""
     return os.path.realpath(_path(url))
 
 

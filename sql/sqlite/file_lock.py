@@ -44,7 +44,7 @@ def release(file: IO[bytes]) -> None:
 
 
 def owner(path: str) -> str | None:
-    """Who has locked a file, as it says; None if it is gone, or says nothing yet."""
+    """The process that has locked a file, as it says; None if it is gone, or says nothing yet."""
     with suppress(FileNotFoundError):
         return Path(path).read_text("utf-8") or None
     return None

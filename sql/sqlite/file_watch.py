@@ -22,7 +22,7 @@ BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
 TICK_SECONDS = 0.1
 """More than a file system's clock takes from one time of a file to the next."""
 BUSY_OWN_WAKE_SECONDS, OWN_WAKE_SECONDS = 0.004, 0.05
-"""How long a look is put off when this process wrote, too.
+"""The time for which a look is put off when this process wrote, too.
 
 Its own commit may be the reason of the change.
 """

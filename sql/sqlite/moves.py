@@ -12,8 +12,8 @@ and they end with it. For `bus_events` they are
 
 - `bus_events_move`, a view whose columns are the parameters of a move. An INSERT into it runs the
   trigger of `_finish_steps` if there is a batch, and that of `_claim_steps` if there is a claim.
-  They read the parameters as `NEW."owner"`, `NEW."batch"` and so on. Which of them SQLite runs
-  first makes no difference: an entry that ends is not due.
+  They read the parameters as `NEW."owner"`, `NEW."batch"` and so on. The order of the two triggers
+  makes no difference: an entry that ends is not due.
 - `bus_events_gone`, a view. An INSERT of an id into it runs a trigger that deletes the entry.
 - `bus_events_ended`, a table: the outcomes that the last move has written.
 - `bus_events_claims`, a table: the ids that the last move has claimed.
@@ -107,7 +107,7 @@ class SQLiteMoves(Statements):
         self._change(connection, self._move, given)
 
         def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
-            sleep(0)  # whoever is to write next needs Python's lock for it
+            sleep(0)  # the next writer needs Python's lock for it
             ids, rows = set[int](), list[Sequence[Any]]()
             if batch is not None:
                 ids = {row[0] for row in self._rows(connection, self._ended_ids, {})}
@@ -197,7 +197,7 @@ class SQLiteMoves(Statements):
             )
 
     def _finish_steps(self) -> list[Any]:
-        """The statements that do what `finish` does, in order."""
+        """The statements that do the work of `finish`, in order."""
         main, ended, batch = self.main, self._ended, self._batch()
         held = self._found(batch, batch.c, *self._claim_holds(batch))
         history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
@@ -217,7 +217,7 @@ class SQLiteMoves(Statements):
         ]
 
     def _claim_steps(self) -> list[Any]:
-        """The statements that do what `claim` does, in order."""
+        """The statements that do the work of `claim`, in order."""
         main, claimed = self.main, self._claimed
         return [
             # The first due entries of the lane are listed,
@@ -230,7 +230,7 @@ class SQLiteMoves(Statements):
     def _take_claimed(self) -> Any:
         """Marks the claimed entries as taken, by an INSERT of ids that are there already.
 
-        An UPDATE would not look each of them up by its id, whatever statistics say.
+        An UPDATE may not look each of them up by its id: that depends on statistics.
         """
         claimed = self._claimed
         # The rows are there, so that none is inserted, and these values are never written.

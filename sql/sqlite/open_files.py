@@ -11,7 +11,7 @@ from collections import Counter
 from sql.errors import InheritedFileError
 
 _open: Counter[str] = Counter()
-"""How often this process has each file open."""
+"""The number of times that this process has each file open."""
 _inherited = set[str]()
 """Files that its parent had open when it forked."""
 

@@ -1,6 +1,6 @@
 """SQLite's statements on entries: ids are counted on, and batches are read by `json_each`.
 
-How it moves entries is in `moves`.
+Its moves of entries are in `moves`.
 """
 
 from __future__ import annotations

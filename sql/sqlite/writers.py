@@ -22,7 +22,7 @@ os.register_at_fork(after_in_child=_locks.clear)
 
 
 class Queue:
-    """Where the writers of one file in this process wait for their turns."""
+    """The queues in which the writers of one file in this process wait for their turns."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -55,7 +55,7 @@ class SQLiteWriterLock(WriterLock):
         self._queue = queue
         self._lock: Any = (
             queue.lock
-        )  # for `_is_owned`, which has no public name, and is what conditions ask
+        )  # for `_is_owned`, which has no public name, and is asked by conditions
         self._wanted = False
 
     def begin(self) -> None:

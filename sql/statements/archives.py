@@ -73,7 +73,7 @@ class Archives:
     ) -> Row[Any] | None:
         """The first deleted run that held rows which ended after a date.
 
-        Where the newest row of a run is not known, the date before which all ended counts.
+        If the newest row of a run is not known, the date counts before which all had ended.
         """
         newest = func.coalesce(archives.c.newest_date, archives.c.before_date)
         rows: Select[Any] = select(archives.c.run, archives.c.target).where(

@@ -86,7 +86,7 @@ def fresh(table: Table, lane: str) -> dict[str, Any]:
 
 
 def lane_by_suspicion(table: Table, lane: str, suspect_lane: str) -> ColumnElement[str]:
-    """Where an entry goes: to `lane`, or to `suspect_lane` if its process has died of it once."""
+    """The destination of an entry: `lane`, or `suspect_lane` if its process died of it once."""
     return case((table.c.crash_count > 0, literal(suspect_lane)), else_=literal(lane))
 
 
@@ -118,7 +118,7 @@ class HotStatements:
         return rows if self.capabilities.answers_in_utc else prepared.read(rows)
 
     def _change(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> int:
-        """How many rows a statement changes."""
+        """The number of rows that a statement changes."""
         prepared = self._prepared(connection, statement)
         return int(send(connection, prepared.text, prepared.bound(parameters)).rowcount)
 
@@ -130,7 +130,7 @@ class HotStatements:
 
 
 class PairStatements(HotStatements):
-    """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
+    """Stands on one pair of tables: `main` with live work, `past` with ended work."""
 
     def __init__(self, tables: EntryTables) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class PairStatements(HotStatements):
 
     @property
     def _whole(self) -> Sequence[ColumnElement[Any]]:
-        """What `_entries` has to be given: all columns of an entry, in any form."""
+        """The columns that `_entries` has to be given: all columns of an entry, in any form."""
         return self.columns
 
     def _entries(

@@ -1,6 +1,6 @@
 """The statements on claims: taken by an owner, proved by their fence, changed, given back.
 
-The fence of a claim is its id, owner and claim count: who writes to an entry names all three.
+The fence of a claim is its id, owner and claim count: each write to an entry names all three.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Claims(PairStatements):
     """Entries that an owner runs."""
 
     def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        """The first due entries of a lane in claim order, locked; what others hold is skipped."""
+        """The first due entries of a lane in claim order, locked; rows of others are skipped."""
         main = self.main
         return (
             self._by_claims(select(*columns))
@@ -125,7 +125,7 @@ class Claims(PairStatements):
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
         """Take entries, and return their rows in claim order.
 
-        The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were
+        The rows are as they are now, or, where they don't say IN_PROCESSING, as they were
         before.
         """
         return in_claim_order(self._rows(connection, self._claim, claim.parameters()))

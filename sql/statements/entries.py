@@ -159,7 +159,7 @@ class Statements(
         batch: Batch | None = None,
         claim: Claim | None = None,
     ) -> Moved:
-        """Do what `finish` does with a batch, then what `claim` does.
+        """Finish a batch as `finish` does, then claim as `claim` does.
 
         The function that is returned tells the results of both.
         """

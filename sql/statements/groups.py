@@ -28,7 +28,7 @@ from sql.tables import in_schema, queue_group_ends, queue_groups
 
 
 class Ended(NamedTuple):
-    """How many members of a group have ended, and how."""
+    """The numbers of members of a group that have ended, by their ends."""
 
     group_id: int
     succeeded: int = 0
@@ -175,7 +175,7 @@ class Groups:
         return list(connection.execute(found.where(ends.c.group_id.is_(None))))
 
     def incomplete(self, connection: Connection, table_name: str, *, limit: int) -> int:
-        """How many groups are not complete, counted up to a limit."""
+        """The number of groups that are not complete, counted up to a limit."""
         ends = self.ends
         some = select(ends.c.group_id).where(
             ends.c.table_name == table_name, ends.c.completed_date.is_(None)

@@ -35,7 +35,7 @@ class Successor(NamedTuple):
     last_id: int | None
     """Of its last entry in history. None if history has none of it."""
     state: str | None
-    """How that one has ended."""
+    """The end of that one."""
 
 
 class History(PairStatements, Ranges):
@@ -142,7 +142,7 @@ class History(PairStatements, Ranges):
         return list(connection.execute(statement.group_by(letters.c.queue_name)))
 
     def dead_letter_ids(self, connection: Connection, *, limit: int) -> list[int]:
-        """The ids of what `dead_letters` counts."""
+        """The ids of the rows that `dead_letters` counts."""
         return [row.record_id for row in connection.execute(self._letters(limit))]
 
     def _letters(self, limit: int) -> Select[Any]:

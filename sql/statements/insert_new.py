@@ -1,4 +1,4 @@
-"""An INSERT that leaves alone what is there already."""
+"""An INSERT that leaves existing rows alone."""
 
 from __future__ import annotations
 

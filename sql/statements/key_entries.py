@@ -23,7 +23,7 @@ class KeyEntries(KeyShapes):
     def states(
         self, connection: Connection, table: Table, *, ids: Sequence[int], dates: bool
     ) -> dict[int, Row[Any]]:
-        """Where entries of a main or history table stand, by id. It locks nothing.
+        """The states of entries of a main or history table, by id. It locks nothing.
 
         With `dates`, there is the effective date of a live one, or when it ended.
         """

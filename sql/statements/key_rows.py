@@ -22,7 +22,7 @@ from sql.statements.key_shapes import KeyShapes, key_batches
 
 
 class Locking(NamedTuple):
-    """Whether a statement locks its rows, and what it does about those that others hold."""
+    """Whether a statement locks its rows, and its way with those that others hold."""
 
     lock: bool
     skip_locked: bool

@@ -33,7 +33,7 @@ from sql.tables import in_schema, queue_limit_keys, queue_limits, queue_places
 
 
 class KeyTerms(NamedTuple):
-    """What a queue's limit allows each key."""
+    """The limits of a queue for each key."""
 
     per_key: int | None
     rate_per_key: int | None
@@ -60,7 +60,7 @@ class LimitKeys(Waiting):
         return [table.c.table_name == self.main.name, table.c.lane.in_(sorted(lanes))]
 
     def key_terms(self, connection: Connection, *, lanes: Collection[str]) -> dict[str, KeyTerms]:
-        """What the limits of queues, by their lanes, allow each key. It locks nothing."""
+        """The limits of queues, by their lanes, for each key. It locks nothing."""
         limits = self._of_queues
         columns = [limits.c[name] for name in KeyTerms._fields]
         found = select(limits.c.lane, *columns).where(*self._mine(limits, lanes))

@@ -27,7 +27,7 @@ class Limits:
     def put(
         self, connection: Connection, table_name: str, lane: str, values: Mapping[str, Any]
     ) -> None:
-        """Add a limit, or replace it; what was started at its rate still counts.
+        """Add a limit, or replace it; earlier starts at its rate still count.
 
         An IntegrityError says that another transaction has added it meanwhile.
         """

@@ -1,6 +1,6 @@
 """The statements on `queue_nodes`.
 
-Each is conditional on what its caller has seen: names are won, never assumed.
+Each is conditional on the row that its caller has seen: names are won, never assumed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Nodes:
         now: datetime,
         serves: str,
     ) -> bool:
-        """Renew the lease, and write what the node serves.
+        """Renew the lease, and write the node's queues.
 
         False if it was declared dead, or if its name was taken.
         """
@@ -94,7 +94,7 @@ class Nodes:
         connection.execute(statement.values(state=STOPPED))
 
     def serve(self, connection: Connection, name: str, *, epoch: int, serves: str) -> None:
-        """Write what a node serves."""
+        """Write the queues that a node serves."""
         connection.execute(
             update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch).values(serves=serves)
         )

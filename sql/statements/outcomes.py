@@ -1,4 +1,4 @@
-"""The statements that move entries to history, each with what became of it."""
+"""The statements that move entries to history, each with its end."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Outcomes(PairStatements):
             main.c.processing_owner == bindparam("owner"),
             main.c.claim_count == batch.c.claim_count,
             main.c.created_date == batch.c.created_date,
-            # An entry that others wait for ends in a transaction that releases them; whoever ran it
+            # An entry that others wait for ends in a transaction that releases them; its runner
             # may have read it before they came.
             main.c.headers.is_(None) | main.c.headers.not_like(f'%"{AWAITED}"%'),
         ]

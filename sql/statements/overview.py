@@ -24,7 +24,7 @@ class Overview(PairStatements):
     def ready_count(
         self, connection: Connection, *, now: datetime, queue_name: str | None, lane: str | None
     ) -> int:
-        """How many entries are AVAILABLE and due, of a queue and in a lane (None: of all)."""
+        """The number of due AVAILABLE entries, of a queue and in a lane (None: of all)."""
         main = self.main
         statement = select(func.count()).where(
             main.c.processing_state == AVAILABLE, main.c.effective_date <= now
@@ -77,7 +77,7 @@ class Overview(PairStatements):
         return list(connection.execute(statement.group_by(main.c.queue_name)))
 
     def ended_counts(self, connection: Connection, *, since: datetime) -> list[Row[Any]]:
-        """By queue: processed, failed and posted, of what ended since a date."""
+        """By queue: processed, failed and posted, of the entries since a date."""
         past = self.past
         statement = select(
             past.c.queue_name,

@@ -33,7 +33,7 @@ _CLAIMS = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 class Terms(NamedTuple):
-    """What a limit allows, and the date from which its rate counts."""
+    """The allowance of a limit, and the date from which its rate counts."""
 
     concurrency: int | None
     per_node: int | None
@@ -57,11 +57,11 @@ class Seats(NamedTuple):
     owner: str
     claims: Sequence[tuple[int, int]]
     threads: int
-    """How many places the owner may have whatever its share is."""
+    """The places that the owner may have whatever its share is."""
     nodes: int
-    """How many share the places."""
+    """The nodes that share the places."""
     most_bunches: int
-    """How many bunches may be counted."""
+    """The most bunches that may be counted."""
 
 
 class Places(Outcomes):
@@ -94,7 +94,7 @@ class Places(Outcomes):
         return select(*columns).where(*self._of(self._limits)).with_for_update()
 
     def terms(self, connection: Connection, *, lane: str) -> Terms | None:
-        """The limit of a queue, locked: whoever takes places of it waits."""
+        """The limit of a queue, locked: other takers of its places wait."""
         rows = self._rows(connection, self._terms, {"of_lane": lane})
         return Terms(*rows[0]) if rows else None
 
@@ -177,7 +177,7 @@ class Places(Outcomes):
         self._change(connection, self._take_places, row)
 
     def open_claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]] | None:
-        """As `claim`, in a transaction that is open until `close_claim`. Where `seats_at_once`.
+        """As `claim`, in a transaction that is open until `close_claim`. For `seats_at_once`.
 
         None if nothing was done, because statements of `connection` go by way of SQLAlchemy.
         """

@@ -28,7 +28,7 @@ class Staging:
         connection.execute(insert(staged), list(rows))
 
     def staged_by_attempt(self, connection: Connection, *, run: str, job: str) -> dict[str, int]:
-        """How many rows each attempt of a job has staged."""
+        """The number of rows that each attempt of a job has staged."""
         statement = select(staged.c.attempt, func.count()).where(
             staged.c.run == run, staged.c.job == job
         )
@@ -108,10 +108,10 @@ class Staging:
         return posted
 
     def drop_staged(self, connection: Connection, *, run: str, job: str | None = None) -> None:
-        """Delete what is staged for a run, or for one of its jobs."""
+        """Delete the staged rows of a run, or for one of its jobs."""
         statement = delete(staged).where(staged.c.run == run)
         connection.execute(statement if job is None else statement.where(staged.c.job == job))
 
     def drop_staged_before(self, connection: Connection, date: datetime) -> None:
-        """Delete what was staged before a date, by jobs that died."""
+        """Delete rows staged before a date, by jobs that died."""
         connection.execute(delete(staged).where(staged.c.staged_date < date))

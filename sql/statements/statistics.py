@@ -1,4 +1,4 @@
-"""Statistics of what has ended: counts by state, retries, and processing times.
+"""Statistics of ended entries: counts by state, retries, and processing times.
 
 They lock nothing, and read all history of their span once or twice.
 """
@@ -179,7 +179,7 @@ class Statistics(PairStatements):
 
 
 def _bucket(micros: ColumnElement[int]) -> ColumnElement[int]:
-    """A number that never falls as `micros` rises; what is not positive has one for all."""
+    """A number that never falls as `micros` rises; all that are not positive share one."""
     logarithm = func.ln(cast(micros, Double))
     return case((micros > 0, cast(func.floor(logarithm * BUCKETS_PER_E), Integer)), else_=-1)
 

@@ -30,7 +30,7 @@ class Waiting(Outcomes):
         return found
 
     def lock_free(self, connection: Connection, *, ids: Sequence[int]) -> list[Row[Any]]:
-        """Lock those of `ids` that nobody holds, and return what a decision about them takes."""
+        """Lock those of `ids` that nobody holds, and return the columns for a decision."""
         main, found = self.main, list[Row[Any]]()
         names = ("record_id", "queue_name", "processing_state", "effective_date", "headers")
         for batch in batches(ids):

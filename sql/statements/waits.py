@@ -29,7 +29,7 @@ from sql.tables import in_schema, queue_waits
 
 
 class Wait(NamedTuple):
-    """Who waits, and for whom, by their ids."""
+    """The waits: the waiting and the awaited entries, by their ids."""
 
     waiter_id: int
     awaited_id: int
@@ -106,7 +106,7 @@ class Waits:
         return list(connection.execute(due))
 
     def counts(self, connection: Connection, table_name: str) -> tuple[int, int]:
-        """How many entries wait for others, and how many of them until a person decides."""
+        """The number of waiting entries, and of those among them that wait for a person."""
         table = self.table
         waiters = func.count(table.c.waiter_id.distinct())
         of_table = select(waiters).where(table.c.table_name == table_name)

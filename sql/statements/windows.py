@@ -1,6 +1,6 @@
 """The statements that look for entries in windows of ids, so that none of them reads too much.
 
-A filter may match few rows of a history of millions, and no index knows what an error said.
+A filter may match few rows of a history of millions, and no index knows the errors' texts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Windows(History):
         return None if first_id is None else (first_id, last_id)
 
     def lowest_since(self, connection: Connection, since: datetime) -> int | None:
-        """The lowest id of what has ended since a date; None if nothing has."""
+        """The lowest id of the rows that ended since a date; None if none has."""
         past = self.past
         # Not the bare column: the primary key would be walked from its old end.
         statement = select(func.min(past.c.record_id + 0)).where(past.c.finished_date >= since)
@@ -85,12 +85,12 @@ class Windows(History):
         connection.execute(self._by_id(main, update(main)).where(named).values(effective_date=due))
 
     def live_count(self, connection: Connection, *, queue_name: str) -> int:
-        """How many live entries a queue has."""
+        """The number of live entries of a queue."""
         statement = select(func.count()).where(self.main.c.queue_name == queue_name)
         return int(connection.execute(statement).scalar_one())
 
     def running_by_node(self, connection: Connection) -> list[Row[Any]]:
-        """Columns: processing_owner, entries. What each node runs or is about to start."""
+        """Columns: processing_owner, entries. The entries that a node runs or is about to start."""
         main = self.main
         statement = select(main.c.processing_owner, func.count().label("entries"))
         runs = main.c.processing_state == IN_PROCESSING

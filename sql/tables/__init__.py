@@ -1,6 +1,6 @@
 """The tables as they are at the newest migration; `sql/migrations` holds how they came to be.
 
-A module each for what belongs together. `sql.families` says which of them a database has.
+Each module holds tables that belong together. `sql.families` says which of them a database has.
 """
 
 from sql.tables.archives import RUN_LENGTH, queue_archives, queue_replays

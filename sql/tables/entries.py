@@ -1,4 +1,4 @@
-"""The two tables of entries: a main table with live work only, and a history with what has ended.
+"""The two tables of entries: a main table with live work only, and a history of ended work.
 
 Both have one set of columns, so that an entry keeps its id when it moves. Column names are Kill
 Bill's where the meaning is the same, and every column that Kill Bill does not have has a default:
@@ -103,9 +103,10 @@ The migration sets the same.
 
 
 CLAIMED_ROWS = {**CHANGED_ROWS, "fillfactor": 50}
-"""The same for entries: half of each page is room for what their claims make of them.
+"""The same for entries: half of each page is room for the versions that their claims make.
 
-A version of a row that stays on its page is logged without what it shares with the last one.
+A version of a row that stays on its page is logged without the bytes that it shares with the last
+one.
 """
 
 

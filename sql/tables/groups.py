@@ -36,9 +36,9 @@ queue_groups = Table(
 )
 """Groups, as posts and callers' transactions change them.
 
-`succeeded`, `failed` and `cancelled` are what members add that such a transaction has removed, and
-take back that were tried again. `look_date` is when a node is to see whether the group is complete,
-and `callbacks` the entries that are posted then.
+`succeeded`, `failed` and `cancelled` count members that such a transaction has removed, less those
+that were tried again. `look_date` is when a node is to see whether the group is complete, and
+`callbacks` the entries that are posted then.
 """
 Index("queue_groups_by_look_date", queue_groups.c.table_name, queue_groups.c.look_date)
 
@@ -53,7 +53,7 @@ queue_group_ends = Table(
     Column("completed_date", UtcDateTime),
     **OPTIONS,
 )
-"""How many members of each group have ended, and when the group was complete.
+"""The numbers of ended members of each group, and the date on which the group was complete.
 
 From then on it holds the sums.
 """

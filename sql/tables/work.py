@@ -1,4 +1,4 @@
-"""The tables of the work queue: tasks, what is set for queues, docs in sets, and counts."""
+"""The tables of the work queue: tasks, settings of queues, docs in sets, and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sql.types import UtcDateTime, Utf8, long_bytes, long_text, name, record_id
 
 TASK_ID_BYTES = CLAIMANT_BYTES = DOC_ID_BYTES = 64
 TASK_QUEUE_LENGTH = 512
-"""Longest name of a task's queue, in characters: what an index of MySQL can hold."""
+"""Longest name of a task's queue, in characters: the most that an index of MySQL can hold."""
 NAMESPACE_BYTES, DOC_KEY_BYTES = 1024, 256
 
 work_tasks = Table(
@@ -107,7 +107,7 @@ work_queue_settings = Table(
     Column("history_since", UtcDateTime),
     **OPTIONS,
 )
-"""What is set for queues. A row stays for good: each queue that has history has one.
+"""The settings of queues. A row stays for good: each queue that has history has one.
 
 Without `history_since` the queue keeps no history any more.
 """
@@ -198,7 +198,7 @@ def _counts(table_name: str, names: TypeEngine[str]) -> Table:
 
 
 work_queue_counts = _counts("work_queue_counts", name(TASK_QUEUE_LENGTH))
-"""What transactions have added to queues, or taken away; the sum is what is there.
+"""The changes of transactions to the counts of queues; their sum is the present count.
 
 Nobody waits for a row of it: each transaction adds its own, and many are folded into one later.
 Without a `minute`: tasks. With one: those of them whose arrival, which is to come, is in the minute

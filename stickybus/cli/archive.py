@@ -68,7 +68,7 @@ def archive(
 
     Rows are copied, read back, and only then deleted.
 
-    Killed at any point, start it again: it finishes what was begun. Needs Java and the extra
+    Killed at any point, start it again: it finishes the work it had begun. Needs Java and the extra
     `spark`.
 
     Examples:

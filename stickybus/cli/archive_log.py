@@ -1,4 +1,4 @@
-"""`stickybus history log`: who changed an archive, and when."""
+"""`stickybus history log`: the changes of an archive, with authors and dates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = {
 def log(
     *, folder: Folder, table: ArchivedTable = DEFAULT_TABLE, url: Url = None, as_json: Json = False
 ) -> None:
-    """Show who changed an archive, when and what: each run that added, replaced or removed files.
+    """Show the changes of an archive by author and date: its added, replaced and removed files.
 
     With the URL of the database that was archived, the newest changes are known to be there as
     well. Needs the extra `archive`.

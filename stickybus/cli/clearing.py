@@ -33,7 +33,7 @@ def clear(
 ) -> None:
     """Delete the tasks of a queue that can be claimed; with --force, all of them.
 
-    It deletes in batches, and reads no value. What is inserted meanwhile stays. Ctrl-C ends it
+    It deletes in batches, and reads no value. Tasks inserted meanwhile stay. Ctrl-C ends it
     after a batch.
 
     Examples:

@@ -1,4 +1,4 @@
-"""`stickybus doctor`: what slows or endangers this database, and what helps."""
+"""`stickybus doctor`: faults that slow or endanger this database, and their cures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def doctor(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what slows or endangers this database, worst first, each with its cure.
+    """Tell the faults that slow or endanger this database, worst first, each with its cure.
 
     Changes no data, locks nothing.
 
@@ -54,7 +54,7 @@ def doctor(
 
     seconds = duration(transaction_age).total_seconds()
     target = url_of(url)
-    # What is seen without a connection first: it may be why none opens.
+    # Findings without a connection first: they may be why none opens.
     found = _outside(target.get_backend_name(), url, integrity=integrity)
     try:
         with inspected(url, statement_timeout_seconds=STATEMENT_SECONDS) as inspector:

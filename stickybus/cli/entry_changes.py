@@ -134,7 +134,7 @@ def release(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Release entries that wait for others: they run, whatever becomes of those.
+    """Release entries that wait for others: they run, without regard to those.
 
     `stickybus entries list --state WAITING` shows them, and `stickybus entries explain` for which
     each waits. All are released; if one can't be, the exit code is 1.

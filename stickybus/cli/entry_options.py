@@ -53,7 +53,7 @@ def key_of(given: str) -> int | str:
 
 
 def keys_of(key1: str | None, key2: str | None) -> Keys:
-    """Search keys as the library takes them: what is not given matches all."""
+    """Search keys as the library takes them: a key that is not given matches all."""
     from queue_core.storage.search_keys import UNSET
 
     return {

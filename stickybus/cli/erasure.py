@@ -1,4 +1,4 @@
-"""`stickybus history erase`: rows of an archive lose what they say of a customer."""
+"""`stickybus history erase`: rows of an archive lose the data of a customer."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def erase(
     """Erase payloads, keys, tokens, headers and error texts of entries in an archive, for good.
 
     The rows stay, with ids, names, dates, nodes, states and counts. The files that hold them are
-    rewritten, and the old ones removed at once: who reads them just then starts again. Shows what
-    it would erase unless --yes. `forget` does the same for what is not archived. --task erases
+    rewritten, and the old ones removed at once: a reader at that moment starts again. Shows what it
+    would erase unless --yes. `forget` does the same for rows that are not archived. --task erases
     values and error texts of finished tasks. Needs the extra `archive`.
 
     Examples:

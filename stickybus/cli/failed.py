@@ -1,4 +1,4 @@
-"""`stickybus failed`: dead letters, by what is known of them."""
+"""`stickybus failed`: dead letters, by their facts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Before = Annotated[str | None, typer.Option(help="Failed before, likewise.", sho
 
 
 class _Known(Keys):
-    """What is known of failed entries, as the library takes it."""
+    """The filters of failed entries, as the library takes them."""
 
     event_name: str | None
     error_type: str | None

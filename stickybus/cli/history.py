@@ -1,4 +1,4 @@
-"""`stickybus history`: what has ended."""
+"""`stickybus history`: the ended entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stickybus limit`, `unlimit` and `limits`: what all nodes together do of a queue at most."""
+"""`stickybus limit`, `unlimit` and `limits`: the most that all nodes together do of a queue."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def limit(
 ) -> None:
     """Let all nodes together run no more of a queue than this.
 
-    It replaces the queue's limit, and holds over restarts. Posting goes on; what finds no place
-    waits; other queues run.
+    It replaces the queue's limit, and holds over restarts. Posting goes on; entries that find no
+    place wait; other queues run.
 
     Examples:
       stickybus limit bus --concurrency 10
@@ -107,7 +107,7 @@ def limit(
 def unlimit(
     queue: WholeQueue, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
 ) -> None:
-    """End the limit of a queue: what has waited runs.
+    """End the limit of a queue: its entries run.
 
     Examples:
       stickybus unlimit bus

@@ -1,4 +1,4 @@
-"""JSON lines to be posted: which field of a line means what, and what is wrong with a line."""
+"""JSON lines to be posted: the meaning of their fields, and the faults of a line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """How a line becomes a posting.
+    """The conversion of a line to a posting.
 
     `event` is the name of all events, or `event_field` the field that holds it.
     """
@@ -47,7 +47,7 @@ class Fields:
     at: str | None = None
     delay: timedelta | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What all postings have in common, by the names of `Posting`."""
+    """The options that all postings share, by the names of `Posting`."""
     key: str | None = None
 
     def posting(self, line: Line, *, now: datetime) -> Posting:

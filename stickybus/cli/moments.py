@@ -51,7 +51,7 @@ def moment(text: str, *, now: datetime) -> datetime:
 def aware(text: object) -> datetime:
     """A date in UTC from ISO 8601 with an offset.
 
-    Raises ValueError, whose text says what is wrong.
+    Raises ValueError, whose text names the fault.
     """
     try:
         date = datetime.fromisoformat(text) if isinstance(text, str) else None

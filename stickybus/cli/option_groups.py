@@ -13,7 +13,7 @@ Command: TypeAlias = Callable[..., None]
 def grouped(**groups: Callable[..., object]) -> Callable[[Command], Command]:
     """Decorate a command: in the place of an argument, it has the options of a group.
 
-    A group is a function, whose parameters are options. The argument is what it returns.
+    A group is a function, whose parameters are options. The argument is its value.
     """
 
     def decorate(command: Command) -> Command:
@@ -32,7 +32,7 @@ def grouped(**groups: Callable[..., object]) -> Callable[[Command], Command]:
             }
             command(**given, **arguments)
 
-        # What Typer reads.
+        # The annotations that Typer reads.
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         return run

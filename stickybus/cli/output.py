@@ -51,7 +51,7 @@ def write_table(
         numeric = all(row[key] is None or (type(row[key]) in {int, float}) for row in rows)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        # Text, not str: what stands in the database is no markup.
+        # Text, not str: texts of the database are no markup.
         table.add_row(*(Text(_shown(row[key])) for key in columns))
     console().print(table)
 

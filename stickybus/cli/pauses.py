@@ -1,4 +1,4 @@
-"""`stickybus pause`, `resume` and `pauses`: what no node is to run."""
+"""`stickybus pause`, `resume` and `pauses`: the queues and handlers that no node is to run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def resume(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """End a pause: what has waited runs in its order.
+    """End a pause: its entries run in their order.
 
     Examples:
       stickybus resume bus
@@ -116,7 +116,7 @@ def resume(
 
 
 def pauses(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
-    """Show what is paused: by whom, why, since when and until when.
+    """Show the pauses, with author, reason, beginning and end.
 
     Examples:
       stickybus pauses

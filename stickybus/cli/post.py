@@ -66,7 +66,7 @@ def post(
     """Post the lines of a file as events.
 
     Posts batches of 500 lines, each in one transaction. A bad line stops it, with exit code 1:
-    nothing of that line's batch is written, what came before is.
+    nothing of that line's batch is written, batches before it are.
 
     Examples:
       stickybus post events.jsonl --event-field event --key1 repository_id --key2 sender_id
@@ -214,7 +214,7 @@ def _post(
         try:
             ids = engine.poster.post(queue_name, postings)
         except (InvalidPostError, PayloadError):
-            # Which one it was is found out only now: checking each beforehand would encode all
+            # The faulty line is found out only now: checking each beforehand would encode all
             # payloads twice.
             for line, posting in zip(batch, postings, strict=True):
                 if reason := _refusal(engine, queue_name, posting):

@@ -1,4 +1,4 @@
-"""`stickybus report`: what happened, as a page for people and as figures for programs."""
+"""`stickybus report`: the work of a period, as a page for people and as figures for programs."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def report(
 
 
 def _check_places(to: Path | None, figures: Path | None, *, as_json: bool) -> None:
-    """Tell of what can't be written before anything is read."""
+    """Tell of a folder that can't be written before anything is read."""
     if to is None and figures is None and not as_json:
         raise UsageError("nowhere to write: give --to FILE, --figures DIR or --json")
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
@@ -172,7 +172,7 @@ def _on_tasks(tables: Sequence[str] | None, *, exact: bool) -> bool:
 
 
 def _check_source(from_archive: str | None, tables: Sequence[str], url: str | None) -> None:
-    """Tell of what can't be read before anything is."""
+    """Tell of an archive that can't be read before anything is."""
     if not url and from_archive is not None:
         return
     with inspected(url) as inspector:

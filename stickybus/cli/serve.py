@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Listening:
-    """Where it listens, and how."""
+    """The address on which it listens, and its options."""
 
     host: str
     http_port: int
@@ -117,8 +117,8 @@ def serve(
     """Serve the work queue of a database until SIGTERM or SIGINT.
 
     Claims that wait then end, calls that run are finished, and it exits with 0. Without --policy
-    and --opa-url, whoever reaches its address may do everything. Tokens are sent in clear text,
-    unless it has a certificate.
+    and --opa-url, any client that reaches its address may do everything. Tokens are sent in clear
+    text, unless it has a certificate.
 
     The HTTP port also has /metrics for Prometheus and /health for probes.
 
@@ -188,7 +188,7 @@ def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
 
 @contextmanager
 def _extra() -> Iterator[None]:
-    """Say what to install where a module of the extra is missing."""
+    """Name the extra to install if a module of it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

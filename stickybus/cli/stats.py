@@ -50,7 +50,7 @@ Now = Annotated[
 
 
 class _Wanted(TypedDict):
-    """Which entries count, as the library takes it."""
+    """The filter of the counted entries, as the library takes it."""
 
     table: str | None
     queue_name: str | None

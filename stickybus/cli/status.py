@@ -68,7 +68,7 @@ def status(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Show all queues with what they hold, and the nodes with their leases.
+    """Show all queues with their entries, and the nodes with their leases.
 
     Rates are of the last minute.
 

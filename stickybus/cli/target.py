@@ -1,4 +1,4 @@
-"""Which database and table a command is about, and how they are opened.
+"""The database and table of a command, and the ways to open them.
 
 Only commands that write entries may create anything: a mistyped file name or table is an error, not
 a new database.
@@ -33,7 +33,7 @@ Url = Annotated[
     ),
 ]
 APPLICATION = "stickybus-cli"
-"""What the database shows of our connections."""
+"""The name under which the database shows our connections."""
 TableName = Annotated[
     str, typer.Option("--table", help="Main table of the bus or notification service.")
 ]

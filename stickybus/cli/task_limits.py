@@ -69,7 +69,7 @@ def limit(
 
 @grouped(opened=opening)
 def unlimit(*, queue: Queue, as_json: Json = False, opened: Opening) -> None:
-    """End the limit of a queue: what has waited can be claimed.
+    """End the limit of a queue: its tasks can be claimed.
 
     Examples:
       stickybus tasks unlimit -q mail

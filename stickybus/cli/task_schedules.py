@@ -55,7 +55,7 @@ def recur(
 ) -> None:
     """Insert a task into a queue again and again, once for each date.
 
-    It replaces the schedule of this name. Claims of the queue insert what is due.
+    It replaces the schedule of this name. Claims of the queue insert the due tasks.
 
     Examples:
       stickybus tasks recur -q reports --name nightly --cron '0 3 * * *' --timezone Europe/Berlin

@@ -2,4 +2,4 @@
 
 
 class UsageError(Exception):
-    """Options or arguments that can't work; its text is one line that says what would."""
+    """Options or arguments that can't work; its text is one line that names the allowed ones."""

@@ -1,4 +1,4 @@
-"""`stickybus history verify`: an archive beside what its manifests say."""
+"""`stickybus history verify`: an archive beside its manifests."""
 
 from __future__ import annotations
 

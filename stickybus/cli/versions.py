@@ -1,4 +1,4 @@
-"""`stickybus --version`: what a report of an error should name."""
+"""`stickybus --version`: the versions that a report of an error should name."""
 
 from __future__ import annotations
 

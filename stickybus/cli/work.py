@@ -127,7 +127,7 @@ def value_of(text: str) -> Any:
 
 
 def facts(found: Task | Doc | FinishedTask) -> dict[str, Any]:
-    """A task or a doc for JSON: without what was not read, and bytes under a name of their own."""
+    """A task or a doc for JSON: without unread values, and bytes under a name of their own."""
     held = {one.name: getattr(found, one.name) for one in fields(found)}
     for name in ("value", "content"):
         if isinstance(held.get(name), bytes):

@@ -61,10 +61,10 @@ def worker(
 ) -> None:
     """Run the handlers of a bus or notification service until SIGTERM or SIGINT.
 
-    It then claims nothing more, lets running handlers finish, gives back what has not started, and
-    exits with 0 (1 if handlers still ran after shutdown_timeout_seconds). A second signal ends it
-    at once; its entries are then run by other nodes. The module finds the URL in the environment
-    variable STICKYBUS_URL, also if it was given by --url.
+    It then claims nothing more, lets running handlers finish, gives back tasks that have not
+    started, and exits with 0 (1 if handlers still ran after shutdown_timeout_seconds). A second
+    signal ends it at once; its entries are then run by other nodes. The module finds the URL in the
+    environment variable STICKYBUS_URL, also if it was given by --url.
 
     Examples:
       stickybus worker shop.events:bus
@@ -193,7 +193,7 @@ def health_of(runnables: list[Runnable]) -> Health:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets; the second signal does what it does by default."""
+    """An event that SIGTERM or SIGINT sets; the second signal has its default effect."""
     stopping = threading.Event()
     before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
 

@@ -32,7 +32,7 @@ def workers(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Show the work of each live node: what it serves, runs now, and has ended.
+    """Show the work of each live node: its queues, its running entries and its ended ones.
 
     The history of the age is read.
 

@@ -18,7 +18,7 @@ class NodeDiedError(Exception):
 
 
 class Cluster:
-    """The nodes by name. Leaving it as a context ends what still runs."""
+    """The nodes by name. Leaving it as a context ends nodes that still run."""
 
     def __init__(self, shares: Iterable[Share]) -> None:
         spawn = get_context("spawn")

@@ -26,7 +26,7 @@ HANDLER_SECONDS = 0.005
 SLOW_HANDLER_SECONDS = 0.06
 
 RUNS = 4
-"""The first and the default three retries: what a handler that always fails gets."""
+"""The runs of a handler that always fails: the first and the default three retries."""
 
 _metadata = MetaData()
 orders = Table("shop_orders", _metadata, Column("number", Integer), Column("cents", Integer))

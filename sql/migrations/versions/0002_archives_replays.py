@@ -1,4 +1,4 @@
-"""What was archived and deleted, and what was posted again from an archive."""
+"""Archived and deleted history, and its entries that were posted again from an archive."""
 
 from typing import Any
 

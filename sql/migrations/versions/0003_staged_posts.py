@@ -1,4 +1,4 @@
-"""What a distributed job writes before it posts it, and what such jobs have posted."""
+"""The rows of a distributed job before it posts them, and the posts of such jobs."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ down_revision = "0006"
 
 def upgrade() -> None:
     if op.get_context().dialect.name != "sqlite" or context.is_offline_mode():
-        return  # what was just made by 0001 takes them
+        return  # tables just made by 0001 take them
     for main_name in context.config.attributes["tables"]:
         _change(op.get_bind(), main_name)
 

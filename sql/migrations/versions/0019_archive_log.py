@@ -1,4 +1,4 @@
-"""The database holds the log of each archive: what was published, with the bytes of its manifest.
+"""The database holds the log of each archive: its publications, with the bytes of their manifests.
 
 A unique key decides between two writers of one number. Rows of earlier versions, which have no
 `state`, are of deleted runs.

@@ -1,4 +1,4 @@
-"""The statements on claims of `work_tasks`, and what databases write differently on tasks."""
+"""The statements on claims of `work_tasks`, with the parts that databases write differently."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUES = ("value_json", "value_bytes")
 
 
 class Coming(NamedTuple):
-    """What comes first in a queue: a task's arrival, and a schedule's due date, past or to come."""
+    """The first date in a queue: a task's arrival, and a schedule's due date, past or to come."""
 
     queue: str
     arrival: datetime | None
@@ -52,7 +52,7 @@ class WorkClaims(HotStatements):
         self.facts = [column for column in self.columns if column.name not in VALUES]
         self.claim_index = "work_tasks_claim"
 
-    # -- what databases write differently ---------------------------------------------------------
+    # -- parts that databases write differently ---------------------------------------------------
 
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
         """The same read of rows named by ids, made to look them up in the primary key."""
@@ -78,7 +78,7 @@ class WorkClaims(HotStatements):
     # -- claims -----------------------------------------------------------------------------------
 
     def _available(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        """The first available tasks of a queue, locked; what others hold is skipped."""
+        """The first available tasks of a queue, locked; those that others hold are skipped."""
         tasks, now = self.table, bindparam("now", type_=UtcDateTime())
         # Read along with them: queues without a limit, or a schedule, pay no statement for it.
         limit = select(self.limits.c.queue).where(
@@ -142,12 +142,12 @@ class WorkClaims(HotStatements):
     def leases(
         self, connection: Connection, queue: str, now: datetime
     ) -> tuple[int, datetime | None]:
-        """How many tasks of a queue are claimed now, and when the first lease of them ends."""
+        """The number of tasks of a queue that are claimed now, and the end of their first lease."""
         [(count, first_end)] = self._rows(connection, self._leases, {"of_queue": queue, "now": now})
         return count, first_end
 
     def coming(self, connection: Connection, queues: Sequence[str]) -> list[Coming]:
-        """What comes first in each of the queues."""
+        """The first date of each of the queues."""
         found = list[Coming]()
         for start in range(0, len(queues), IDS):
             part = queues[start : start + IDS]

@@ -43,7 +43,7 @@ from sql.tables import (
 
 
 class Count(NamedTuple):
-    """What a transaction adds to a name, or takes away; see `work_queue_counts`."""
+    """The changes of a transaction to the count of a name; see `work_queue_counts`."""
 
     name: str
     amount: int
@@ -78,7 +78,7 @@ class WorkCounts(HotStatements):
             for table in (self.queues, self.namespaces)
         }
 
-    # -- what databases write differently ---------------------------------------------------------
+    # -- parts that databases write differently ---------------------------------------------------
 
     def _by(self, statement: Select[Any], table: Table, index: str) -> Select[Any]:
         """The same read of a table, made to use one of its indices."""

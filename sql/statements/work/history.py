@@ -27,7 +27,7 @@ class WorkHistory(Ranges):
         self.past = in_schema(work_task_history, schema)
         self.settings = in_schema(work_queue_settings, schema)
 
-    # -- what databases write differently ---------------------------------------------------------
+    # -- parts that databases write differently ---------------------------------------------------
 
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
         """The same read of tasks named by ids, made to look them up in the primary key."""

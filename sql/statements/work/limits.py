@@ -16,7 +16,7 @@ from sql.types import UtcDateTime
 
 
 class WorkTerms(NamedTuple):
-    """What the limit of a queue allows, and the date from which its rate counts."""
+    """The allowance of a queue's limit, and the date from which its rate counts."""
 
     concurrency: int | None
     rate: int | None
@@ -34,7 +34,7 @@ class WorkLimits(HotStatements):
         self._mine = self.table.c.queue == bindparam("of_queue", type_=String())
 
     def put(self, connection: Connection, queue: str, values: Mapping[str, Any]) -> None:
-        """Add a limit, or replace it; what was claimed at its rate still counts.
+        """Add a limit, or replace it; earlier claims at its rate still count.
 
         An IntegrityError says that another transaction has added it meanwhile.
         """
@@ -54,7 +54,7 @@ class WorkLimits(HotStatements):
         return list(connection.execute(select(self.table).order_by(self.table.c.queue)))
 
     def among(self, connection: Connection, queues: Sequence[str]) -> set[str]:
-        """Which of these queues are limited."""
+        """Those of these queues that are limited."""
         found, queue = set[str](), self.table.c.queue
         for start in range(0, len(queues), IDS):
             named = select(queue).where(queue.in_(queues[start : start + IDS]))
@@ -67,7 +67,7 @@ class WorkLimits(HotStatements):
         return select(*columns).where(self._mine).with_for_update()
 
     def terms(self, connection: Connection, queue: str) -> WorkTerms | None:
-        """The limit of a queue, locked: whoever claims from it waits."""
+        """The limit of a queue, locked: another claim from it waits."""
         rows = self._rows(connection, self._terms, {"of_queue": queue})
         return WorkTerms(*rows[0]) if rows else None
 

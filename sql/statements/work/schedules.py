@@ -47,7 +47,7 @@ class WorkSchedules:
     def due(
         self, connection: Connection, queue: str, names: Sequence[str], now: datetime
     ) -> list[Row[Any]]:
-        """Which of these schedules of a queue are due, by name, locked: whoever finds them waits.
+        """Those of these schedules of a queue that are due, by name, locked: other finders wait.
 
         The others of the queue are not locked.
         """

@@ -1,6 +1,7 @@
 """The statements on `work_tasks`.
 
-Rows are locked in the order of their ids, but by claims, which skip what others have locked.
+Rows are locked in the order of their ids, but by claims, which skip the rows that others have
+locked.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class WorkTasks(WorkClaims):
         """The tasks of ids that an insert found taken, in any order."""
         found = self.by_ids(connection, ids, values=True)
         seen = {row.task_id for row in found}
-        # A snapshot may be older than the task; a lock sees what is there now.
+        # A snapshot may be older than the task; a lock sees the present row.
         newer = [one for one in ids if one not in seen]
         return [*found, *self._named(connection, self._all_shared, newer)]
 
