@@ -1,4 +1,4 @@
-"""The commits of callers' connections, as far as SQLAlchemy's events show them."""
+"""Commits of callers' connections, for the bus in memory, as SQLAlchemy's events show them."""
 
 from __future__ import annotations
 

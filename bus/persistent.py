@@ -1,4 +1,7 @@
-"""The persistent event bus: an event is a row first, and is delivered after the commit."""
+"""The persistent event bus: an event is a row first, and is delivered after the commit.
+
+`post` and its like are in `event_bus`, the face that it shares with the bus in memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A notification queue: entries for one handler, each at its time."""
+"""A notification queue: entries for one handler, each at its time.
+
+`schedule` is in `scheduling`, changes of what has not started in `rescheduling`.
+"""
 
 from __future__ import annotations
 

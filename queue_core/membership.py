@@ -32,7 +32,7 @@ log = get_logger(__name__)
 
 
 class Membership:
-    """See `member.Member`."""
+    """The `cluster.member.Member` of one bus or service."""
 
     def __init__(
         self,

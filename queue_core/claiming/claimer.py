@@ -1,8 +1,9 @@
 """The claimer takes due entries from the lanes for this node, and hands them to the pool.
 
 A claim is one statement on one lane. It takes no more entries than the pool has room for. The
-ledger holds each entry from its claim to the write of its outcome. Entries that this process has
-posted are born claimed: they come through `posting.posted_hand_over`, not through here.
+ledger holds each entry from its claim to the write of its outcome. Entries that are born claimed
+(`posting.poster` says which) don't come through here, but through `posting.posted_hand_over`.
+Entries with a date, and all retries, do.
 """
 
 from __future__ import annotations

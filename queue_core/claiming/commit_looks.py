@@ -1,4 +1,7 @@
-"""The looks of a node for posts in callers' transactions that have committed since."""
+"""The times at which a node looks for commits of callers' transactions.
+
+What links and limit keys wait for is looked for then; posts: `posting.announced_commits`.
+"""
 
 from __future__ import annotations
 

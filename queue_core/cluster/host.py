@@ -1,4 +1,4 @@
-"""The machine of a node: how its processes are told apart, and which of them are dead."""
+"""The machine of a node, and whether the former holder of a node's name is dead there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a node: the engine of one of its buses and services."""
+"""A member of a node: one of its buses and services, which `queue_core.membership` speaks for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Member(Protocol):
     def reaped(self, queue_names: Sequence[str]) -> None:
         """Entries of these queues were taken from a dead node's lane: count them, and wake claims.
 
-        Other nodes get a hint, too. Suspects wait in their own lane, all others for any node.
+        Other nodes get a hint of any node's lane. The look that follows it finds suspects, too.
         """
         ...
 

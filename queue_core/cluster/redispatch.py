@@ -1,4 +1,4 @@
-"""The entries that a dead process leaves.
+"""The entries that a dead process leaves: each is innocent, a suspect, or poison (FAILED).
 
 An entry that was claimed, or was due, goes to history as REAPED, and a copy of it with the next
 redispatch count is born AVAILABLE for any node; one not yet due only changes its lane. A claimed
@@ -50,16 +50,16 @@ def redispatch(
     ]
     # A pool takes entries in claim order, one a thread. An entry behind them waited, unless those
     # before it had ended unwritten. So it is innocent the first time. The next time it is a suspect
-    # wherever it stood.
+    # wherever it stood. Another node may have had more threads: then it is one the next time.
     suspects = [
         row.record_id
-        for place, row in enumerate(held, before)
+        for rank, row in enumerate(held, before)
         if crashed
         and not row.crash_count
-        and (place < config.handler_threads or row.redispatch_count)
+        and (rank < config.handler_threads or row.redispatch_count)
     ]
-    others = {*suspects, *again, *(row.record_id for row in poison)}
-    innocent = [row.record_id for row in rows if row.record_id not in others]
+    accused = {*suspects, *again, *(row.record_id for row in poison)}
+    innocent = [row.record_id for row in rows if row.record_id not in accused]
     _copy(connection, store, rows, ids=suspects, lane=SUSPECT, crashes=1)
     # After a crash not at once: nodes that do nothing but die have no time for the innocent.
     later = now + timedelta(seconds=store.config.node.lease_seconds) if crashed else None

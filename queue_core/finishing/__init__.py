@@ -1,1 +1,1 @@
-"""The writing of outcomes."""
+"""The writing of outcomes: the finish loop."""

@@ -2,7 +2,7 @@
 
 An entry that the table says this node runs, and that is not in here, came from a commit whose end
 was never learnt; the sweep takes it. Bounded by `queue_capacity`: past it entries are posted
-AVAILABLE, to be claimed.
+AVAILABLE, to be claimed, as are those with a date.
 """
 
 from __future__ import annotations

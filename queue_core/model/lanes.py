@@ -4,7 +4,7 @@ A lane is the name of a node, or one of those that are named here. Their names b
 exclamation mark, which no node's name may do.
 
 A claim moves the entry into its owner's lane. So a node's lane holds all entries that the node has
-claimed, and a reaper reads them there.
+claimed and, in the sticky modes, those that wait for it. A reaper reads them there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Lane = NewType("Lane", str)
 ANY_NODE = Lane("")
 """Lane of the entries that any live node may claim which serves them."""
 SUSPECT = Lane("!suspect")
-"""Lane of the entries that were running when their process died.
+"""Lane of the entries that a handler's thread may have had when their process died.
 
-Any live node may claim them, each node one at a time.
+Any live node may claim them, each bus or service one at a time.
 """
 PARKED = Lane("!parked")
 """Lane of the entries whose type or queue no node has known so far: nobody claims from it."""

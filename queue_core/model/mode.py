@@ -12,7 +12,10 @@ class Mode(StrEnum):
     STICKY_POLLING = "STICKY_POLLING"
     """The node that posted it; it polls, and is woken by its own commits."""
     STICKY_EVENTS = "STICKY_EVENTS"
-    """The node that posted it; handed over from memory after the commit, without a claim."""
+    """The node that posted it; handed over from memory after the commit, without a claim.
+
+    An entry with a date, and a retry, is claimed from the node's lane.
+    """
 
 
 ModeName: TypeAlias = Literal[

@@ -1,4 +1,4 @@
-"""The insertion of one post's rows, committed in a transaction of its own."""
+"""The insertion of one post's rows in a transaction of the library's own."""
 
 from __future__ import annotations
 

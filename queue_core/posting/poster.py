@@ -1,8 +1,10 @@
 """Posting: from postings to committed rows, in a transaction of its own or in the caller's.
 
 In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory.
-In the caller's no event proves anything: the claim loop looks the rows up when the end of the
-transaction is announced. A process that doesn't run as a node posts into the lane of any node.
+In the caller's no event proves anything: `storage.callers_connection` announces the end of the
+transaction, and then the claim loop looks the rows up (`announced_commits`). An entry with a date
+is only expected: the claimer looks for it then. A process that doesn't run as a node posts into the
+lane of any node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The outcome of a run, once its subscribers were called or left to another run."""
+"""The outcome of a run: ended, failed for good, or a retry at the date that its policy gives."""
 
 from __future__ import annotations
 

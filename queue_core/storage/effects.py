@@ -1,6 +1,6 @@
-"""Effects: changes that commit together with the outcomes of a batch.
+"""The retry of a failed entry, and other effects that commit together with the outcomes of a batch.
 
-The first is the retry of a failed entry, whose row stays in the main table. Whether and when it
+The row of such an entry stays in the main table. Whether and when it
 runs again is decided by `queue_core.model.retry`.
 """
 

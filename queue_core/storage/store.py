@@ -1,6 +1,7 @@
 """The tables of one bus or service: reads, inserts, and transactions, a caller's or our own.
 
-Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.claiming`.
+Transactions are in `transactions`, its base; claims and outcomes in `moves`. When and how much is
+claimed: `queue_core.claiming`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The statements on history."""
+"""The statements on rows that are in history already; `outcomes` brings them there."""
 
 from __future__ import annotations
 

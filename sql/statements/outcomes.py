@@ -1,4 +1,7 @@
-"""The statements that move entries to history, each with its end."""
+"""The statements that move entries to history, each with its end.
+
+`storage.moves` sends them, by `Statements.move`.
+"""
 
 from __future__ import annotations
 
