@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stickybus import Fail, State
@@ -161,7 +163,8 @@ def test_one_that_was_posted_after_the_failure_waits_for_the_retry(
     cluster: Cluster, key: str | None
 ) -> None:
     peer, ran = join(cluster, 1)
-    first = peer.bus.post(Order(1), order_key=key, order_failure="skip" if key else None)
+    skips: dict[str, Any] = {"order_failure": "skip"} if key else {}
+    first = peer.bus.post(Order(1), order_key=key, **skips)
     peer.run()
     second = peer.bus.post(Order(2), order_key=key, after=[first], on_failed="hold")
     peer.run()
