@@ -122,7 +122,8 @@ def circular_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 Severity.DANGER,
                 table,
                 f"{counted(len(circular))} of {table}: waiting for an entry that comes after it by the order of a key "
-                f"({named}). A retry has put it there, and neither will start.",
+                f"({named}). Somebody has changed rows by hand, or a preview of this version has retried it. Neither "
+                "will start.",
                 _release(table, [waiter for waiter, _ in circular]),
             )
 

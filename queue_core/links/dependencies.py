@@ -120,19 +120,30 @@ class Dependencies:
     def retried(
         self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
     ) -> None:
-        """See `Link.retried`. Those that still wait for the entry wait for the copy."""
+        """See `Link.retried`. Those that still wait for the entry wait for the copy.
+
+        One of them may stand in the order key of the copy, or hold up one that does. So the copy
+        goes first: it waits for nobody but a head, which waits for nobody. So nothing ever waits
+        for itself.
+        """
         del before, force
-        self.renewed(connection, old, new_id)
+        if self._renew(connection, old, new_id):
+            self._ordering.put_first(connection, new_id)
 
     def discarded(self, connection: Connection, old: Entry) -> None:
         """See `Link.discarded`. It is for a person to decide about those that wait."""
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`."""
+        self._renew(connection, old, new_id)
+
+    def _renew(self, connection: Connection, old: Entry, new_id: int) -> bool:
+        """Let those that wait for an entry wait for its copy; False if there are none."""
         rows = self.statements.of_awaited(connection, self._table, ids=[old.record_id])
         waits = [Wait(row.waiter_id, row.awaited_id) for row in rows]
         values = {"awaited_id": new_id, "awaited_state": None, "look_date": self._clock.now()}
         self.statements.change(connection, self._table, waits, values)
+        return bool(waits)
 
     # -- looks ------------------------------------------------------------------------------------
 

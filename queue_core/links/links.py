@@ -41,9 +41,10 @@ class Links:
     def retried(
         self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
     ) -> None:
-        """See `Link.retried`."""
+        """See `Link.retried`. Who waits is told in any case."""
         for kind, _ in self._kinds:
-            if carries(old.headers, kind.mark):
+            # One that had ended when others named it carries no mark of that.
+            if kind.mark == AWAITED or carries(old.headers, kind.mark):
                 kind.retried(connection, old, new_id, before=before, force=force)
 
     def discarded(self, connection: Connection, old: Entry) -> None:

@@ -159,7 +159,7 @@ class Ordering:
     ) -> None:
         """See `Link.retried`.
 
-        The copy takes its place before the others, if they wait for it, else behind them.
+        The copy takes its place before the others, if its failure holds them, else behind them.
         """
         del before, force
         key = self.key_of(old.queue_name, old.headers)
@@ -170,6 +170,16 @@ class Ordering:
             values = {"processing_state": State.WAITING.value, "lane": WAITING_LANE}
             self._entries.change(connection, record_id=new_id, values=values)
             self.start(connection, key)
+
+    def put_first(self, connection: Connection, record_id: int) -> None:
+        """Let an entry run before all others of its key, if it has one, but for the head.
+
+        For an entry that waits for nothing else.
+        """
+        table_name = self._entries.main.name
+        for row in self.statements.places(connection, table_name, ids=[record_id]):
+            self.statements.put_first(connection, row.place)
+            self.start(connection, OrderKey(table_name, row.queue_name, row.order_key))
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`."""

@@ -122,7 +122,7 @@ class History:
             raise self._tried_again(record_id)
         kept = None if all_subscribers else succeeded(done)
         new_id = statements.replay(connection, last_try, lane=ANY_NODE, now=now, progress=kept)
-        for entry in self._marked(connection, last_try):
+        for entry in self._entry(connection, last_try):
             self._store.links.retried(
                 connection, entry, new_id, before=_before(entry, last), force=force
             )
@@ -162,16 +162,15 @@ class History:
         # A turn that posts nothing.
         if last is not None or not statements.take_turn(connection, record_id, None, now):
             return False
-        for entry in self._marked(connection, record_id):
+        for entry in self._entry(connection, record_id):
             self._store.links.discarded(connection, entry)
         return True
 
-    def _marked(self, connection: Connection, record_id: int) -> list[Entry]:
-        """The entry, if it has links."""
-        found = self._store.search(
+    def _entry(self, connection: Connection, record_id: int) -> list[Entry]:
+        """The entry of this id."""
+        return self._store.search(
             connection, past=True, where=lambda table: [table.c.record_id == record_id]
         )
-        return [entry for entry in found if self._store.links.concern(entry.headers)]
 
     def _ended(
         self, connection: Connection, record_id: int, states: Collection[State], done: str

@@ -24,6 +24,9 @@ from sql.statements.base import batches
 from sql.statements.insert_new import InsertNew
 from sql.tables import in_schema, queue_order_heads, queue_ordered
 
+_POSTED = 2**62
+"""More than any place of a post. Counters of places ignore what is below zero."""
+
 
 class OrderKey(NamedTuple):
     """Names entries that run one after the other."""
@@ -106,6 +109,11 @@ class Ordered:
         entries = self.entries
         mine = (*_is(entries, key), entries.c.unstarted == true(), entries.c.lane == lane)
         return list(connection.execute(select(entries.c.record_id).where(*mine)).scalars())
+
+    def put_first(self, connection: Connection, place: int) -> None:
+        """Put an entry before all that were posted, behind those that were put there before."""
+        mine = update(self.entries).where(self.entries.c.place == place)
+        connection.execute(mine.values(place=place - _POSTED))
 
     def remove(self, connection: Connection, table_name: str, record_id: int) -> None:
         """An entry waits no longer, and is no head."""

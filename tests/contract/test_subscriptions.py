@@ -13,6 +13,7 @@ from sqlalchemy import URL
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig
+from queue_core.model.retry_policies import ExponentialRetries
 from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus
@@ -219,6 +220,22 @@ def test_one_handler_subscribed_to_a_type_and_its_subtype_is_called_once(
     bus.post(RushOrder(1, "bike"))
     ended(bus)
     assert recorder.calls == 1
+
+
+def _fail(_order: Order) -> None:
+    raise RuntimeError
+
+
+def test_a_handler_is_known_by_its_module_and_its_qualified_name(bus: PersistentBus) -> None:
+    bus.subscribe(Order, _fail, retry=ExponentialRetries(initial_seconds=600, jitter=0))
+    bus.subscribe(Order, Recorder(), name="other")
+    bus.start()
+    record_id = bus.post(Order(1))
+
+    def known() -> list[object]:
+        return [reason.facts.get("subscriber") for reason in bus.explain(record_id).reasons]
+
+    eventually(lambda: known() == [f"{__name__}._fail"], "the handler that has failed is named")
 
 
 def test_two_handlers_of_one_name_are_refused(bus: PersistentBus) -> None:

@@ -31,7 +31,7 @@ def post(process: Process, step: Post, task: Callable[[], Task]) -> None:
             keys,
             sticky=lifecycle.running
             and lifecycle.config.mode is not Mode.POLLING
-            and process.simulation.concurrency is None
+            and not process.simulation.was_limited
             and not step.link,
             known=step.link is not Link.KEY,
         )
@@ -82,8 +82,11 @@ def change(process: Process, step: Change) -> None:
         queue.pause(handler=handler, until=timedelta(seconds=1.5 * step.key))
     elif step.what == "limit":
         queue = process.bus if step.face == "bus" else process.queue
-        queue.limit(concurrency=step.key)
-        process.simulation.concurrency = step.key
+        if step.key:
+            queue.limit(concurrency=step.key)
+            process.simulation.limited()
+        else:
+            queue.unlimit()
     elif step.what == "resume":
         queue = process.bus if step.face == "bus" else process.queue
         queue.resume()

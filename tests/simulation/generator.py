@@ -125,11 +125,14 @@ class Generator:
                 else None
             ),
             "change": lambda: self._change(alive),
+            "limit": lambda: self._limit(alive),
             "scene": lambda: self._begin_scene(alive),
         }
         weights = dict(self._weights)
         if simulation.down:
             weights["outage"] = 6.0
+        if simulation.is_limited:
+            weights["limit"] = 8.0
         while True:
             [kind] = self._random.choices(list(weights), list(weights.values()))
             step = makers[kind]()
@@ -219,6 +222,16 @@ class Generator:
         )
         key = random.randint(1, max(1, self._next_key - 1))
         return Change(random.choice(alive).label, face, what, key, self._stops(), self._fault())
+
+    def _limit(self, alive: list[Process]) -> Step | None:
+        """Raise the limit of the bus, lower it, or take it away."""
+        if not alive:
+            return None
+        random = self._random
+        most = random.choice([1, 1, 2, 2, 3, 3, 5, 5, 5, 0])
+        return Change(
+            random.choice(alive).label, "bus", "limit", most, self._stops(), self._fault()
+        )
 
     # -- scenes: orders of steps that are rare by chance ------------------------------------------
 

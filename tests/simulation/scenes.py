@@ -168,6 +168,18 @@ _BESIDE: list[Step] = [_claim("a1"), _handle("a1", 1)]
 
 SCENES: dict[str, Scene] = {
     "born_claimed_past_a_limit": Scene(_LIMITED_BUS),
+    "limit_known_from_before": Scene(
+        [
+            Start("a1"),
+            Change("a1", "bus", "limit", 3),
+            _post("a1", 1, boundaries=2),
+            _claim("a1"),
+            _handle("a1", stops=1),
+            Change("a1", "bus", "limit", 1),
+            _post("a1", 2),
+            _claim("a1"),
+        ]
+    ),
     "places_counted_apart": Scene(
         [*_LIMITED_BUS, Go("a1", "bus.claim", 3), _claim("b1"), _claim("a1")]
     ),

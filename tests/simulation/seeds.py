@@ -27,7 +27,10 @@ from tests.simulation.steps import Change, Step
 FAILURES_ONLY = 5
 """Every fifth seed keeps only failures in history."""
 LIMITED = 7
-"""Every seventh seed limits its bus, before other nodes start and anything is posted."""
+"""Every seventh seed limits its bus before other nodes start and anything is posted.
+
+The limit is changed while it runs.
+"""
 
 
 def run_seed(

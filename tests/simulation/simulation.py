@@ -96,8 +96,12 @@ class Simulation:
         self._came_back = defaultdict[str, float](float)
         """When the last outage was over that a node's watchers had to notice."""
         self._seen: dict[str, _Seen] = {}
-        self.concurrency: int | None = None
-        """The limit of the bus."""
+        self.was_limited = False
+        """Whether the bus has had a limit."""
+        self.is_limited = False
+        """Whether the bus has a limit, which was not taken away since it had its first one."""
+        self._claims = set[tuple[int, int]]()
+        """Those of a limited bus at the last commit."""
         self.links = LinkedPosts(self)
 
     # -- steps ------------------------------------------------------------------------------------
@@ -321,19 +325,39 @@ class Simulation:
         if nodes:
             self._look_at_nodes()
         self.links.committed()
-        if self.concurrency is not None:
-            self._count_claims(self.concurrency)
+        if self.is_limited:
+            self._count_claims()
 
-    def _count_claims(self, limit: int) -> None:
-        claimed = self.databases.rows(
-            "SELECT record_id FROM bus_events WHERE processing_state = 'IN_PROCESSING'"
-        )
-        if len(claimed) > limit:
+    def limited(self) -> None:
+        """The bus has its first limit, or another one. Once it had none, it is judged no more."""
+        self.is_limited, self.was_limited = self.is_limited or not self.was_limited, True
+
+    def _count_claims(self) -> None:
+        """Judge new claims by the limit that stands in the table.
+
+        The claims that it finds stay. While they are more than it allows, no other joins them.
+        """
+        limits = self.databases.rows("SELECT concurrency FROM queue_limits")
+        if not limits:
+            # From here on, claims need no places, and a later limit counts them once nodes hear of
+            # it.
+            self.is_limited = False
+            return
+        [limit] = [row["concurrency"] for row in limits]
+        claims = {
+            (row["record_id"], row["claim_count"])
+            for row in self.databases.rows(
+                "SELECT record_id, claim_count FROM bus_events WHERE processing_state = 'IN_PROCESSING'"
+            )
+        }
+        new, self._claims = claims - self._claims, claims
+        if new and len(claims) > limit:
             self.record.found(
                 Violation(
                     invariant=Invariant.BOUNDED,
-                    record_ids=tuple(row["record_id"] for row in claimed),
-                    explanation=f"{len(claimed)} entries are claimed of a bus that is limited to {limit}",
+                    record_ids=tuple(record_id for record_id, _ in claims),
+                    explanation=f"{len(claims)} entries are claimed, {len(new)} of them new, of a bus that is limited to "
+                    f"{limit}",
                 )
             )
 

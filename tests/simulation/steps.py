@@ -164,7 +164,8 @@ class Jump:
 class Change:
     """The user changes entries: `remove` or `retry` the entry of a key, or `truncate` history.
 
-    Or the user pauses for `key` times 1.5 s, resumes, or limits the bus to `key` entries at once.
+    Or the user pauses for `key` times 1.5 s, resumes, or limits the bus to `key` entries at once; 0
+    takes the limit away.
     """
 
     process: str

@@ -154,23 +154,6 @@ def test_a_retry_of_its_dependency_lets_it_run_in_its_place(cluster: Cluster) ->
     assert (rows(peer), waits(peer)) == ((0, 0), 0)
 
 
-def test_one_that_waits_for_a_retry_behind_it_can_be_released(cluster: Cluster) -> None:
-    peer = cluster.join("a", retry=ImmediateRetries(0))
-    peer.handler = Recorder(failures=1)
-    [first] = post(peer, 1, order_failure="skip")
-    [second] = post(peer, 2, after=[first], on_failed="hold")
-    peer.run()
-    copy = peer.bus.retry(first)
-    settle(cluster, peer)
-    assert ran(peer) == [1]
-    assert reasons(peer.bus, second) == [("waits-for-entry", copy)]
-    assert reasons(peer.bus, copy) == [("behind-another", second)]
-    assert peer.bus.release(second)
-    settle(cluster, peer)
-    assert ran(peer) == [1, 2, 1]
-    assert (rows(peer), waits(peer)) == ((0, 0), 0)
-
-
 def test_a_cancelled_one_that_is_retried_runs_behind_the_others(cluster: Cluster) -> None:
     peer, recorder = failing(cluster, 1)
     first = peer.bus.post(Order(1))

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
+from sqlalchemy import Connection
+
 import queue_core.storage.moves
 from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.keys import KeyLink
+from queue_core.links.links import Links, carries
 from queue_core.links.ordering import Ordering
 from queue_core.model.config_keys import KeptHistory
 from queue_core.model.entry import Entry
@@ -156,6 +159,21 @@ def _failed(life: ClusterLife) -> None:
     _run(life, "fail")
 
 
+def _retried_with_who_waits(life: ClusterLife) -> None:
+    """One that was skipped is retried while another one of its key waits for it."""
+    waits = {"after": [0], "on_failed": "hold", "order_key": "k"}
+    _post(life, {"order_key": "k", "order_failure": "skip"}, waits)
+    _run(life, "fail")
+    life.retry(place=0, earlier=0, force=False, inside=None)
+
+
+def _retried_with_who_came_later(life: ClusterLife) -> None:
+    """One that has failed is named by another one, and then retried."""
+    _failed(life)
+    _post(life, {"after": [0], "on_failed": "hold"})
+    life.retry(place=0, earlier=0, force=False, inside=None)
+
+
 def _handled_with_key_in_group(life: ClusterLife) -> None:
     _post(life, {"key": "x", "keep": "forever", "group": 0})
     _run(life)
@@ -190,6 +208,14 @@ def _record_untold(self: Moves, *arguments: Any, kept: bool = True) -> Any:
         return _record(self, *arguments, kept=kept)
 
 
+def _retried_by_marks(
+    self: Links, connection: Connection, old: Entry, new_id: int, **how: Any
+) -> None:
+    for kind, _ in self._kinds:
+        if carries(old.headers, kind.mark):
+            kind.retried(connection, old, new_id, **how)
+
+
 def _lane_of_queue(self: PausesInForce, entry: Entry) -> Lane | None:
     return self.lane_of(entry.queue_name)
 
@@ -215,6 +241,12 @@ BUGS: dict[str, Bug] = {
     "a circuit stays open": Bug(Circuits, "_close", _nothing, _failed_twice),
     "a retry knows of no retry before it": Bug(
         History, "successor", _without_its_end, _retried_twice
+    ),
+    "a retry runs behind who waits for it": Bug(
+        Ordering, "put_first", _nothing, _retried_with_who_waits
+    ),
+    "who came after a failure does not wait for the retry": Bug(
+        Links, "retried", _retried_by_marks, _retried_with_who_came_later
     ),
     "a limit of each node is not counted": Bug(
         Places, "_free", _free_anywhere, _limited_on_each_node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -19,10 +20,10 @@ from queue_core.reading.live_entries import Entries
 from queue_core.storage.groups import StoredGroups
 from stickybus import DuplicateKeyError
 from tests.contract.harness import database_of
-from tests.properties.life.jobs import Job
-from tests.properties.life.node_life import INSIDE, NODES
+from tests.properties.life.jobs import Job, number_of
+from tests.properties.life.node_life import INSIDE, NODE, NODES
 from tests.properties.life.post_life import PostLife
-from tests.properties.life.wishes import A_WHILE
+from tests.properties.life.wishes import A_WHILE, WISHES, Wish
 
 
 class ClusterLife(PostLife):
@@ -55,10 +56,26 @@ class ClusterLife(PostLife):
         new_id = self._change(retry, inside)
         if new_id is None:
             return
-        self.jobs.retried(job, waiters)
+        started = [one for one in self.bus.find() if one.processing_state is not State.WAITING]
+        self.jobs.retried(job, waiters, [number_of(one) for one in started])
         if key and not another:
             keep = self.bus.key_status(key).keep
             self.keys.put(key, job, A_WHILE if keep == "period" else keep)
+
+    @rule(wish=WISHES, waits=WISHES, early=st.booleans(), node=NODE, inside=INSIDE)
+    def retry_what_is_awaited(
+        self, *, wish: Wish, waits: Wish, early: bool, node: int, inside: str | None
+    ) -> None:
+        """Retry a failed job for which one of its order key waits, maybe posted after it failed."""
+        wish = replace(wish, key=None, order_key="k", order_failure="skip", after=[], delay=0)
+        waits = replace(waits, key=None, order_key="k", after=[0], on_failed="hold")
+        self.post(wishes=[wish, waits] if early else [wish], inside=None, by=NODES)
+        self.run(node=node, outcomes=["fail", "fail"])
+        if not early:
+            self.post(wishes=[waits], inside=None, by=NODES)
+        self._learn()
+        if self._over():
+            self.retry(place=0, earlier=0, force=False, inside=inside)
 
     def _waiters_of(self, record_id: int) -> set[int]:
         """The ids of the entries that still wait for one."""
@@ -228,9 +245,5 @@ class ClusterLife(PostLife):
             row = self.jobs.row(job)
             if job.holds:
                 job.discarded = True
-            if (
-                row is not None
-                and row.processing_state is State.WAITING
-                and (job.may_wait() or self.jobs.waits_for_itself(job))
-            ):
+            if row is not None and row.processing_state is State.WAITING and job.may_wait():
                 job.free = self.bus.release(row.record_id) or job.free

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 
 from queue_core.model.entry import Entry
 from queue_core.model.posting import OnFailed, OrderFailure
@@ -12,6 +13,8 @@ from queue_core.model.states import State
 
 ENDS = {State.PROCESSED, State.FAILED, State.REMOVED}
 """States that end a job; REAPED hands it on to a copy."""
+_FIRST = -1_000_000
+"""Added to the place of what runs before all that was posted."""
 _EARLIER = {State.REAPED, State.FAILED, State.REMOVED}
 """Of an entry whose copy was handled, and has left no row."""
 
@@ -70,6 +73,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._by_number = dict[int, Job]()
+        self._places = count(1)
         self.rows = dict[int, Entry]()
         """The last entry of each job, by its number."""
         self.tries = dict[int, list[int]]()
@@ -90,7 +94,15 @@ class Jobs:
 
     def to_the_end(self, job: Job) -> None:
         """Put it behind all others of its order key."""
-        job.place = 1 + max((one.place for one in self), default=0)
+        job.place = next(self._places)
+
+    def _to_the_front(self, job: Job, started: Collection[int]) -> None:
+        """Put it before all others of its order key, but behind the head."""
+        job.place += _FIRST
+        for other in self:
+            same = other is not job and other.order_key == job.order_key
+            if same and (other.holds or (other.state is None and other.number in started)):
+                other.place = 2 * _FIRST
 
     def replace(self, job: Job, number: int) -> None:
         """Its event was replaced by one of another number."""
@@ -139,21 +151,15 @@ class Jobs:
             if not other.lets_start(job):
                 self.faults.append(f"{job.number} runs before {other.number}, which it waits for")
 
-    def waits_for_itself(self, job: Job) -> bool:
-        """Whether a retry has put a job that this one waits for behind it in its order key."""
-        sought, known = [job], set[Job]()
-        while sought:
-            one = sought.pop()
-            before = [] if one.free else [other for other in one.after if other.state is None]
-            before += [other for other in self if other.runs_before(one) and other.state is None]
-            sought += [other for other in before if other not in known]
-            known.update(before)
-        return job in known
+    def retried(self, job: Job, waiters: Collection[int], started: Collection[int]) -> None:
+        """Note that an ended job was retried by hand, for which entries of these ids waited.
 
-    def retried(self, job: Job, waiters: Collection[int]) -> None:
-        """Note that an ended job was retried by hand, for which entries of these ids waited."""
+        `started`: the numbers of what may run, or runs.
+        """
         if job.order_key is not None and not job.holds:
             self.to_the_end(job)
+            if waiters:
+                self._to_the_front(job, started)
         for other in self:
             # One that may start already, or in its turn, does not wait for the copy.
             row = self.row(other)

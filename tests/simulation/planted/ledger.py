@@ -20,6 +20,7 @@ from queue_core.model.limit import Limit
 from queue_core.posting.insertion import Insertion
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
+from sql.statements import Statements
 from tests.simulation.planted.bugs import Planting, bug
 
 
@@ -99,6 +100,19 @@ def born_claimed_past_a_limit() -> list[Planting]:
         self.lanes = Unknown({limit.queue_name: limit.lane for limit in limits})
 
     return [(Places, "learn", learn)]
+
+
+@bug
+def limit_known_from_before() -> list[Planting]:
+    """A claim counts by the limit that it has known first."""
+    terms: Any = Statements.terms
+    known = dict[str, Any]()
+
+    def first(self: Statements, connection: Connection, *, lane: str) -> Any:
+        found = terms(self, connection, lane=lane)
+        return found and known.setdefault(lane, found)
+
+    return [(Statements, "terms", first)]
 
 
 @bug
