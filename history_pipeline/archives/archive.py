@@ -14,6 +14,8 @@ from datetime import datetime
 from posixpath import dirname
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -37,12 +39,12 @@ _MARKS_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
 class Extent(NamedTuple):
-    """The sum of the ids in some files, and their latest `finished_date`.
+    """The ids in some files, ascending, and their latest `finished_date`.
 
     The date is in UTC, and None if there is no row.
     """
 
-    id_total: int
+    ids: pa.ChunkedArray
     newest: datetime | None
 
 
@@ -83,11 +85,9 @@ class Archive(ArchiveLog[Storage]):
             ) from error
 
     def extent(self, files: Iterable[DataFile]) -> Extent:
-        """Return the sum of the ids in some files, and when the newest of their entries ended."""
-        total = f.sum(f.col("record_id").cast("decimal(38,0)")).alias("total")
-        newest = f.max("finished_date").alias("newest")
-        [found] = self.read(files).agg(total, newest).toArrow().to_pylist()
-        return Extent(int(found["total"] or 0), found["newest"])
+        """Return the ids in some files, and when the newest of their entries ended."""
+        found = self.read(files).select("record_id", "finished_date").toArrow()
+        return Extent(found["record_id"].sort(), pc.max(found["finished_date"]).as_py())
 
     def write(self, rows: DataFrame, run: str) -> tuple[Fingerprint, list[DataFile]]:
         """Write rows as the files of a run, and read them back.

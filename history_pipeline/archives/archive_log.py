@@ -57,7 +57,8 @@ class ArchiveLog(Generic[S_co]):
     def contents(self) -> dict[int, bytes]:
         """What the files of all manifests hold, by number, whether it is sound or not."""
         numbers = manifest_numbers(self.storage.names("manifests"))
-        return {number: self.storage.read(manifest_path(number)) for number in numbers}
+        contents = self.storage.read_all([manifest_path(number) for number in numbers])
+        return dict(zip(numbers, contents, strict=True))
 
     def name(self) -> str:
         """The name that all manifests give the archive; empty if none of them can be read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from posixpath import dirname
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from pyarrow import fs
 
-from history_pipeline.archives.storage import LocalStorage, hidden
+from history_pipeline.archives.storage import LocalStorage, hidden, read_together
 from history_pipeline.errors import ArchiveDamagedError, ArchiveTargetError
 
 _CHUNK_BYTES = 1024 * 1024
@@ -51,6 +51,12 @@ class ArrowStorage:
         """See `ReadableStorage`."""
         with self._system.open_input_stream(self._at(path)) as stream:
             return bytes(stream.readall())
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes]:
+        """See `ReadableStorage`."""
+        return (
+            [self.read(path) for path in paths] if self._local else read_together(self.read, paths)
+        )
 
     def open(self, path: str) -> Any:
         """A file of Arrow's kind, for reads at any place.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -28,6 +29,9 @@ _HIDDEN = ("_", ".")
 They are markers, checksums, and files that are still being written.
 """
 
+READERS = 24
+"""Files of a remote storage that are read at once. Arrow has 25 connections to S3."""
+
 
 class ReadableStorage(Protocol):
     """One directory, to be read.
@@ -42,6 +46,9 @@ class ReadableStorage(Protocol):
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes]:
+        """The contents of files, in the same order. Raises as `read`."""
 
 
 class Storage(ReadableStorage, Protocol):
@@ -130,6 +137,10 @@ class LocalStorage:
     def read(self, path: str) -> bytes:
         """See `Storage`."""
         return (self._root / path).read_bytes()
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes]:
+        """See `Storage`."""
+        return [self.read(path) for path in paths]
 
     def put(self, path: str, content: bytes) -> None:
         """See `Storage`."""
@@ -223,6 +234,10 @@ class HadoopStorage:
         finally:
             stream.close()
 
+    def read_all(self, paths: Sequence[str]) -> list[bytes]:
+        """See `Storage`."""
+        return read_together(self.read, paths)
+
     def put(self, path: str, content: bytes) -> None:
         """See `Storage`."""
         self.make(posixpath.dirname(path))
@@ -253,6 +268,15 @@ class HadoopStorage:
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, path) if path else self._path
+
+
+def read_together(read: Callable[[str], bytes], paths: Sequence[str]) -> list[bytes]:
+    """The contents of files of a remote storage, in the same order.
+
+    Each costs a round trip or two, so some are under way at once.
+    """
+    with ThreadPoolExecutor(READERS, "stickybus-archive") as readers:
+        return list(readers.map(read, paths))
 
 
 def _above(path: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from sqlalchemy import Connection
@@ -130,13 +131,13 @@ def locked_history(database: Database, table: str) -> Iterator[History]:
 def delete_run(history: History, archive: Archive, manifest: Manifest, told: Told) -> None:
     """Delete the rows of a run that was published just now: its whole closed range.
 
-    Raises ArchiveMismatchError if they are not those that were archived, by their number and the
-    sum of their ids; nothing is deleted then.
+    Raises ArchiveMismatchError if they are not those that were archived, id by id; nothing is
+    deleted then.
     """
     extent = archive.extent(manifest.files)
     try:
         with history.database.begin(history.connection) as connection:
-            _delete_range(history, connection, manifest, extent.id_total, told)
+            _delete_range(history, connection, manifest, extent.ids, told)
             history.archives.enter_deleted(
                 connection,
                 manifest.run,
@@ -247,21 +248,27 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
 
 
 def _delete_range(
-    history: History, connection: Connection, manifest: Manifest, id_total: int, told: Told
+    history: History, connection: Connection, manifest: Manifest, ids: pa.ChunkedArray, told: Told
 ) -> None:
-    deleted, total, first_id = 0, 0, manifest.first_id
+    """Delete the closed range of a run. Raises _OtherRowsError unless its ids are the given ones.
+
+    The ids are compared one by one: other rows may agree in their number and the sum of their ids.
+    """
+    deleted, locked, same, first_id = 0, 0, True, manifest.first_id
     while first_id <= manifest.last_id:
         last_id = history.statements.range_page(
             connection, first_id=first_id, last_id=manifest.last_id, limit=DELETE_ROWS
         )
         page: dict[str, Any] = {"first_id": first_id, "last_id": last_id, "before": manifest.before}
-        # By locked ids: else a row could vanish, and another appear, between the look and the
-        # deletion.
-        total += sum(history.statements.locked_range(connection, **page))
+        # Locked: else a row could vanish, and another appear, between the look and the deletion.
+        # One that appears nevertheless is deleted besides the locked ones, and counted.
+        found = sorted(history.statements.locked_range(connection, **page))
+        same = same and found == ids.slice(locked, len(found)).to_pylist()
+        locked += len(found)
         deleted += history.statements.delete_range(connection, **page)
         told(deleted)
         first_id = last_id + 1
-    if (deleted, total) != (manifest.fingerprint.rows, id_total):
+    if not same or {deleted, locked, len(ids)} != {manifest.fingerprint.rows}:
         raise _OtherRowsError(deleted)
 
 

@@ -11,7 +11,6 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.manifest import Kind, Manifest, live_files, run_began
 from history_pipeline.archives.rollup_names import rollup_names
 from history_pipeline.archives.storage import Storage
-from history_pipeline.rows.columns import EVENT_DATE
 
 KEPT = timedelta(days=1)
 """Age at which files are removed that were replaced, or that no manifest names.
@@ -36,40 +35,43 @@ def remove_leftovers(
     stay in any case. Roll-ups of other files than those that are left go at once: they may hold the
     text of an error that was erased.
     """
-    storage, files = archive.storage, live_files(manifests)
-    live, rollups = {dirname(file.path) for file in files}, rollup_names(files)
+    storage, rollups = archive.storage, rollup_names(live_files(manifests))
     for rollup in storage.names("rollups"):
         if rollup not in rollups:
             storage.remove(f"rollups/{rollup}")
     erasures = [manifest.created for manifest in manifests if manifest.kind is Kind.ERASURE]
     limit = max([now - kept, *erasures])
-    replaced = defaultdict[str, dict[str, datetime]](dict)
+    old = {
+        path for manifest in manifests if manifest.created <= limit for path in manifest.replaces
+    }
+    named, partly = defaultdict[str, set[str]](set), set[str]()
     for manifest in manifests:
-        for path in manifest.replaces:
-            replaced[dirname(path)][path] = manifest.created
+        for file in manifest.files:
+            named[dirname(dirname(file.path))].add(file.path)
     for run in storage.names("data"):
         folder, began = f"data/{run}", run_began(run)
-        days = {f"{folder}/{day}" for day in storage.names(folder) if day.startswith(EVENT_DATE)}
-        if not days & (live | replaced.keys()):
+        if folder not in named:
             if run not in logged_runs and began is not None and began <= limit:
                 storage.remove(folder)
-            continue
-        old = {
-            day: {path for path, date in replaced[day].items() if date <= limit}
-            for day in days & replaced.keys()
-        }
-        gone = {day for day in old if day not in live and len(old[day]) == len(replaced[day])}
-        if gone == days:
+        elif named[folder] <= old:
             storage.remove(folder)
-        else:
-            _remove_old(storage, old, gone)
+        elif named[folder] & old:
+            partly |= named[folder]
+    if partly:
+        _remove_old(storage, partly, old)
 
 
-def _remove_old(storage: Storage, old: dict[str, set[str]], gone: set[str]) -> None:
-    """Remove old files by their folders; and folders that hold no others."""
-    for day, paths in old.items():
-        if day in gone:
+def _remove_old(storage: Storage, paths: set[str], old: set[str]) -> None:
+    """Remove the old ones of some files by their folders, where these hold no others."""
+    days = defaultdict[str, set[str]](set)
+    for path in paths:
+        days[dirname(path)].add(path)
+    # All of the archive at once: object storage is asked once for a thousand files, not per run.
+    there = storage.sizes("data").keys()
+    for day, of_day in days.items():
+        left = of_day & old & there
+        if left and of_day <= old:
             storage.remove(day)
-        elif paths:
-            for path in paths & {f"{day}/{name}" for name in storage.names(day)}:
+        else:
+            for path in left:
                 storage.remove(path)

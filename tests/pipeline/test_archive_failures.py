@@ -80,6 +80,31 @@ def test_a_row_that_is_gone_rolls_the_deletion_back_and_stays_archived(
     assert rows_of(spark, history_url) == []
 
 
+def test_rows_that_agree_in_number_and_sum_of_ids_with_the_archived_ones_are_not_deleted(
+    spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows_of(spark, history_url)
+
+    def swap() -> None:
+        execute(history_url, f"DELETE FROM {TABLE} WHERE record_id IN (11, 14)")
+        write_rows(history_url, [ended(12), ended(13)])
+
+    after("publish", swap, monkeypatch)
+
+    with pytest.raises(
+        ArchiveMismatchError, match=r"Not archived: entries 12, 13\. Nothing was deleted"
+    ) as caught:
+        archive_history(spark, history_url, target)
+
+    assert (caught.value.archived, caught.value.found) == (SAMPLE, SAMPLE)
+    assert len(rows_of(spark, history_url)) == SAMPLE
+    again = archive_history(spark, history_url, target)
+    assert (again.finished, again.entries) == (SAMPLE - 2, 2)
+    assert rows_of(spark, history_url) == []
+    assert len(archived(spark, target)) == SAMPLE + 2
+    assert set(archived(spark, target)) > set(before)
+
+
 @needs.any_database
 def test_files_that_are_not_what_was_written_are_not_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,9 @@ Arrow.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,13 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
 from sqlalchemy import URL
+from werkzeug.serving import make_server
 
 from history_pipeline import (
     checksums,
@@ -33,24 +40,62 @@ from history_pipeline.errors import (
     ArchiveTargetError,
 )
 from history_pipeline.upkeep.files_lock import files_lock
+from history_pipeline.upkeep.leftovers import remove_leftovers
 from sql.database import Database
 from stickybus.cli import main
 from tests import requirements as needs
 from tests.pipeline.arrow_archive import write_archive
-from tests.pipeline.sample import ended, sample_history
+from tests.pipeline.sample import START, ended, sample_history
 
 FROZEN = Path(__file__).parent / "frozen" / "format-4"
 TARGET = "s3a://bucket/of/archives"
 WRITTEN = "s3a://bucket/written"
 
 
+class Requests:
+    """The requests that the server gets: how many, and which of them come together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.met = True
+        self._changed = threading.Condition()
+        self._come, self._expected = set[str](), 0
+
+    def expect_together(self, number: int) -> None:
+        """From now on, none of this many reads of manifests is answered before all have come."""
+        self._come, self._expected, self.met = set(), number, True
+
+    def counted(self, app: Any) -> Any:
+        """The same application, whose requests are counted."""
+
+        def counting(environ: dict[str, Any], start_response: Any) -> Any:
+            with self._changed:
+                self.count += 1
+                if environ["REQUEST_METHOD"] == "GET" and "/manifests/" in environ["PATH_INFO"]:
+                    # By path: a client that waits for long asks once more.
+                    self._come.add(environ["PATH_INFO"])
+                    self._changed.notify_all()
+                    together = self._changed.wait_for(lambda: len(self._come) >= self._expected, 20)
+                    self.met = self.met and together
+            return app(environ, start_response)
+
+        return counting
+
+
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+def requests() -> Requests:
+    return Requests()
+
+
+@pytest.fixture(scope="module")
+def endpoint(requests: Requests) -> Iterator[str]:
+    app = requests.counted(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
 
 
 @pytest.fixture
@@ -79,6 +124,15 @@ def keys(bucket: Any, part: str) -> list[str]:
 def test_entries_are_found_as_in_a_directory(bucket: Any) -> None:
     del bucket
     assert find_archived(TARGET) == find_archived(str(FROZEN)) != []
+
+
+def test_manifests_are_read_at_once(bucket: Any, requests: Requests) -> None:
+    requests.expect_together(len(keys(bucket, "/manifests/")))
+    try:
+        assert find_archived(TARGET) == find_archived(str(FROZEN))
+        assert requests.met
+    finally:
+        requests.expect_together(0)
 
 
 def test_slashes_at_the_end_of_a_target_say_nothing(bucket: Any) -> None:
@@ -153,6 +207,31 @@ def test_a_customer_is_erased_there(bucket: Any, written: str, database_url: URL
     found = verify_archive(written, database=database_url)
     assert (found.entries, found.damaged, found.lost) == (len(before), [], [])
     assert erase_archived(written, database=database_url, record_ids=[50]).run is None
+
+
+@needs.any_database
+def test_leftovers_take_as_many_requests_of_few_runs_as_of_many(
+    bucket: Any, database_url: URL, requests: Requests
+) -> None:
+    del bucket
+    taken = list[int]()
+    for runs in (2, 9):
+        target, numbers = f"{WRITTEN}/{runs}", range(10, 10 + 2 * runs, 2)
+        later = START + timedelta(days=3)
+        write_archive(
+            database_url,
+            target,
+            [[ended(one), ended(one + 1, finished_date=later)] for one in numbers],
+        )
+        # Each run has a file that was replaced, and one that stays.
+        erase_archived(target, database=database_url, record_ids=numbers)
+        log = ArchiveLog(ArrowStorage(f"{target}/bus_events"), "bus_events")
+        manifests, before = log.open(), requests.count
+        remove_leftovers(log, manifests, now=datetime.now(UTC), logged_runs=())
+        taken.append(requests.count - before)
+        assert verify_archive(target).damaged == []
+
+    assert taken[0] == taken[1]
 
 
 @needs.any_database

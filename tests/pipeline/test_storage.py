@@ -41,6 +41,16 @@ def test_a_file_has_the_content_that_was_put_last(storage: Storage) -> None:
     assert [name for name in storage.names("manifests") if not name.startswith(".")] == ["1.json"]
 
 
+def test_many_files_are_read_in_the_order_in_which_they_are_named(storage: Storage) -> None:
+    names = [f"manifests/{number}.json" for number in range(30, 0, -1)]
+    for name in names:
+        storage.put(name, name.encode())
+
+    assert storage.read_all(names) == [name.encode() for name in names]
+    with pytest.raises(Exception, match=r"31\.json"):
+        storage.read_all([*names, "manifests/31.json"])
+
+
 def test_files_are_listed_with_their_sizes_and_hidden_ones_are_not(storage: Storage) -> None:
     for path in (
         "data/run/day=1/a.parquet",

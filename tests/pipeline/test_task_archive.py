@@ -152,6 +152,25 @@ def test_a_task_that_is_deleted_by_hand_rolls_the_deletion_back(
     assert in_history(spark, tasks_url) == []
 
 
+def test_tasks_that_agree_in_number_and_sum_of_ids_are_not_deleted(
+    spark: SparkSession, tasks_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(tasks_url, f"DELETE FROM {TABLE} WHERE record_id IN (12, 13)")
+
+    def swap() -> None:
+        execute(tasks_url, f"DELETE FROM {TABLE} WHERE record_id IN (11, 14)")
+        write_tasks(tasks_url, [finished(12), finished(13)])
+
+    after("publish", swap, monkeypatch)
+
+    with pytest.raises(ArchiveMismatchError, match=r"Not archived: entries 12, 13\. Nothing was"):
+        archive_history(spark, tasks_url, target, table=TABLE)
+
+    again = archive_history(spark, tasks_url, target, table=TABLE)
+    assert (again.finished, again.entries) == (SAMPLE - 4, 2)
+    assert [row["record_id"] for row in archived(spark, target)] == list(range(1, SAMPLE + 1))
+
+
 @needs.any_database
 def test_a_task_that_was_committed_late_is_archived_by_the_next(
     spark: SparkSession, tasks_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
