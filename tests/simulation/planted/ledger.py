@@ -20,7 +20,7 @@ from queue_core.model.limit import Limit
 from queue_core.posting.insertion import Insertion
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
-from sql.statements import Statements
+from sql.statements.entries import Statements
 from tests.simulation.planted.bugs import Planting, bug
 
 
