@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import Connection
 
@@ -31,7 +31,7 @@ class Job:
         sets: tuple[DocSet, ...],
         given_up: threading.Event,
         hold: Callable[[Iterable[Task]], None],
-        connection: Any = None,
+        connection: Connection | AsyncConnection | None = None,
     ) -> None:
         self.task = task
         self.sets = sets
@@ -48,8 +48,7 @@ class Job:
         Raises:
             ConfigurationError: The worker has no `engine`.
         """
-        connection: Connection = self._there()
-        return connection
+        return cast("Connection", self._there())
 
     @property
     def async_connection(self) -> AsyncConnection:
@@ -58,10 +57,9 @@ class Job:
         Raises:
             ConfigurationError: The worker has no `engine`.
         """
-        connection: AsyncConnection = self._there()
-        return connection
+        return cast("AsyncConnection", self._there())
 
-    def _there(self) -> Any:
+    def _there(self) -> Connection | AsyncConnection:
         if self._connection is None:
             raise ConfigurationError(
                 "the worker has no engine, so a job has no connection. Give it engine=.",
