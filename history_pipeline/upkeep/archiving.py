@@ -92,7 +92,7 @@ def archive_history(
         target: Any directory that Spark can write to.
         table: The main table whose history is archived, or `work_task_history`.
         before: An aware date. The default is a minute ago. Entries that end after the call began
-        stay, even if the date is yet to come.
+            stay, even if the date is yet to come.
         without: Parts of rows that the archive does not keep: `payload` (of tasks the value),
             `errors` (the messages and tracebacks; the types stay) or both. They are gone when the
             rows are deleted.

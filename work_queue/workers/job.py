@@ -21,7 +21,7 @@ class Job:
 
     Attributes:
         task: The task as it was claimed. The actions that the handler returns may name this
-        version.
+            version.
         sets: The doc sets that were claimed for it, in the order of the worker's `docs`.
     """
 
