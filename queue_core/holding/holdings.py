@@ -107,12 +107,16 @@ class Holdings:
     def in_processing(self) -> list[tuple[int, int]]:
         """The entries that this node runs by the table, as (record id, claim count).
 
-        Entries that outlive another bus of this node are left out.
+        Entries that outlive another bus of this node are left out. Empty if the node has left
+        meanwhile: then they may be those of the next process of its name.
         """
         database, statements, node = self.store.database, self.store.statements, self.node
+        epoch = self.epoch
         found = database.fetch(
             lambda connection: statements.in_processing(connection, lane=self.name)
         )
+        if not self.may_start(epoch):
+            return []
         outliving = node.outliving(self.config.table) if node is not None else ()
         return [claim for claim in found if claim[0] not in outliving] if outliving else found
 

@@ -16,6 +16,7 @@ from tests.simulation.steps import (
     Go,
     Jump,
     Kill,
+    Leave,
     Link,
     Outage,
     Pass,
@@ -182,6 +183,16 @@ SCENES: dict[str, Scene] = {
     ),
     "places_counted_apart": Scene(
         [*_LIMITED_BUS, Go("a1", "bus.claim", 3), _claim("b1"), _claim("a1")]
+    ),
+    "sweep_after_a_leave": Scene(
+        [
+            Start("a1"),
+            Start("b1"),
+            Go("a1", "bus.claim", 1),
+            Leave("a1", fault=Fault.COMMIT_LOST),
+            Start("a2"),
+            _post("a2", 1),
+        ]
     ),
     "fence_removed": Scene(_RETRIED_TWICE),
     "finish_without_claim": Scene(_PAST_ITS_LIMIT, _LIMITED),

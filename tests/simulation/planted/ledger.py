@@ -13,6 +13,7 @@ import queue_core.storage.moves
 from queue_core.claiming import set_aside
 from queue_core.claiming.claimer import Claimer
 from queue_core.holding.gates import Gates
+from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
 from queue_core.model.lanes import Lane
@@ -70,6 +71,17 @@ def sweep_beside_a_claim() -> list[Planting]:
 def no_sweep() -> list[Planting]:
     """Commits of unknown outcome are left as they are."""
     return [(Sweep, "turn", lambda _self, _now: 0)]
+
+
+@bug
+def sweep_after_a_leave() -> list[Planting]:
+    """A sweep that began before its node left gives back what the next process of its name runs."""
+
+    def in_processing(self: Holdings) -> list[tuple[int, int]]:
+        fetch, statements = self.store.database.fetch, self.store.statements
+        return fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+
+    return [(Holdings, "in_processing", in_processing)]
 
 
 @bug
