@@ -91,7 +91,7 @@ class Run:
         self._numbers = itertools.count(1)
         self._handled = 0
         self._goal = (sys.maxsize, threading.Event())
-        """A number of entries, and the flag that tells of their handling: both of the last wait."""
+        """The entries of the last wait, and the flag that is set when all are handled."""
 
     def handle(self, _event: Ticked) -> None:
         """The handler."""

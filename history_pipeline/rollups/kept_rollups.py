@@ -2,10 +2,10 @@
 
     DIR/bus_events/rollups/2026-01-31-0123456789abcdef.rollup
 
-Each begins with a SHA-256 of its own bytes and of what the manifests say of the files that it was
-made of. One that has changed is made anew, and so is one of other files, as its name tells. So they
+Each begins with a SHA-256 of its own bytes and of its files' manifest entries. A roll-up that was
+changed is made anew. Its name tells its files, so a day with other files gets another one. Roll-ups
 may be deleted at any time, and no copy of an archive needs them. `remove_leftovers` removes those
-of files that the archive holds no more.
+whose files the archive no longer holds.
 """
 
 from __future__ import annotations

@@ -40,6 +40,16 @@ def _break_after_commit(connection: Connection) -> None:
     driver.close()
 
 
+def _kill(connection: Connection, database_name: str) -> None:
+    """End the session of a connection by another one."""
+    number = {"postgresql": "SELECT pg_backend_pid()"}.get(database_name, "SELECT connection_id()")
+    session, engine = connection.scalar(text(number)), connection.engine
+    with engine.connect() as killer:
+        killer.exec_driver_sql(KILL[database_name].format(session))
+        # It was told to end, and does so some time later.
+        eventually(lambda: session not in sessions(engine, database_name), "the session ends")
+
+
 def test_a_commit_whose_answer_is_lost_delivers(
     engine: Engine, bus: PersistentBus, recorder: Recorder
 ) -> None:
@@ -112,13 +122,9 @@ def test_a_commit_that_postgresql_turns_into_a_rollback_delivers_nothing(
 def test_a_transaction_whose_session_is_killed_delivers_nothing(
     engine: Engine, bus: PersistentBus, recorder: Recorder, database_name: str
 ) -> None:
-    number = {"postgresql": "SELECT pg_backend_pid()"}.get(database_name, "SELECT connection_id()")
-    with engine.connect() as connection, engine.connect() as killer:
-        session = connection.scalar(text(number))
+    with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
-        killer.exec_driver_sql(KILL[database_name].format(session))
-        # It was told to end, and does so some time later.
-        eventually(lambda: session not in sessions(engine, database_name), "the session ends")
+        _kill(connection, database_name)
         with pytest.raises(DBAPIError):
             connection.commit()
         connection.invalidate()
@@ -132,12 +138,9 @@ def test_a_post_is_not_harmed_by_an_application_s_connection_that_broke(
     # The bus has open connections, and this thread has used them.
     bus.post(Order(1))
     recorder.wait()
-    number = {"postgresql": "SELECT pg_backend_pid()"}.get(database_name, "SELECT connection_id()")
     for order in range(2, 12):
-        with engine.connect() as connection, engine.connect() as killer:
-            session = connection.scalar(text(number))
-            killer.exec_driver_sql(KILL[database_name].format(session))
-            eventually(lambda: session not in sessions(engine, database_name), "the session ends")  # noqa: B023
+        with engine.connect() as connection:
+            _kill(connection, database_name)
             with pytest.raises(DBAPIError):
                 connection.exec_driver_sql("SELECT 1")
             bus.post(Order(order))
