@@ -57,7 +57,10 @@ def main(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the table (Markdown) and the plots (PNG); of a run of everything: benchmarks/results.",
+            help=(
+                "Folder for the table (Markdown) and the plots (PNG); of a run of everything: "
+                "benchmarks/results."
+            ),
             file_okay=False,
         ),
     ] = None,
@@ -129,8 +132,9 @@ def _page(
         for name, known in {**servers, "machine": machine}.items()
     ]
     head = (
-        f"Sizes: {sizes.scale:g} of the full ones. Medians of so many rounds as the last column says, which alternate for "
-        f"rates; what has no rounds was watched once. It took {seconds / 60:.1f} minutes.\n"
+        f"Sizes: {sizes.scale:g} of the full ones. Medians of so many rounds as the last column "
+        "says, which alternate for rates; what has no rounds was watched once. It took "
+        f"{seconds / 60:.1f} minutes.\n"
     )
     return "\n".join([head, report.markdown(measurements), "", *settings, ""])
 

@@ -150,14 +150,15 @@ class Bare(ABC):
 
     def _first_task(self, columns: str) -> str:
         return (
-            f"SELECT {columns} FROM work_tasks WHERE queue = {self.mark} AND arrival_date <= {self.mark} "
-            "ORDER BY arrival_date, task_id LIMIT 1"
+            f"SELECT {columns} FROM work_tasks WHERE queue = {self.mark} AND arrival_date <= "
+            f"{self.mark} ORDER BY arrival_date, task_id LIMIT 1"
         )
 
     def _take_task(self) -> str:
         return (
-            f"UPDATE work_tasks SET version = version + 1, claims = claims + 1, claimant = '{_OWNER}', "
-            f"arrival_date = {self.mark}, lease_date = {self.mark}, modified_date = {self.mark}"
+            "UPDATE work_tasks SET version = version + 1, claims = claims + 1, claimant = "
+            f"'{_OWNER}', arrival_date = {self.mark}, lease_date = {self.mark}, modified_date = "
+            f"{self.mark}"
         )
 
     def _moved(self, source: str) -> str:
@@ -165,18 +166,23 @@ class Bare(ABC):
             "'PROCESSED'" if name == "processing_state" else name for name in ENTRY_COLUMNS
         )
         columns = ", ".join((*ENTRY_COLUMNS, "finished_date", "started_date"))
-        return f"INSERT INTO {self.past.name} ({columns}) SELECT {values}, {self.mark}, {self.mark} FROM {source}"
+        return (
+            f"INSERT INTO {self.past.name} ({columns}) SELECT {values}, {self.mark}, {self.mark} "
+            f"FROM {source}"
+        )
 
     def _due(self, columns: str) -> str:
         return (
-            f"SELECT {columns} FROM {self.main.name} WHERE lane = '' AND processing_state = 'AVAILABLE' AND "
-            f"effective_date <= {self.mark} ORDER BY effective_date, record_id LIMIT {self.mark}"
+            f"SELECT {columns} FROM {self.main.name} WHERE lane = '' AND processing_state = "
+            f"'AVAILABLE' AND effective_date <= {self.mark} ORDER BY effective_date, record_id "
+            f"LIMIT {self.mark}"
         )
 
     def _take(self) -> str:
         return (
-            f"UPDATE {self.main.name} SET processing_state = 'IN_PROCESSING', processing_owner = '{_OWNER}', "
-            f"processing_available_date = {self.mark}, lane = '{_OWNER}', claim_count = claim_count + 1"
+            f"UPDATE {self.main.name} SET processing_state = 'IN_PROCESSING', processing_owner = "
+            f"'{_OWNER}', processing_available_date = {self.mark}, lane = '{_OWNER}', claim_count "
+            "= claim_count + 1"
         )
 
 
@@ -214,7 +220,10 @@ class BarePostgreSQL(Bare):
 
     def claim(self, limit: int, now: Any, until: Any) -> list[int]:
         due = f"WITH due AS MATERIALIZED ({self._due('record_id')} FOR UPDATE SKIP LOCKED) "
-        taken = f"{due}{self._take()} FROM due WHERE {self.main.name}.record_id = ANY(ARRAY[due.record_id])"
+        taken = (
+            f"{due}{self._take()} FROM due WHERE {self.main.name}.record_id = "
+            "ANY(ARRAY[due.record_id])"
+        )
         columns = ", ".join(f"{self.main.name}.{name}" for name in ENTRY_COLUMNS)
         rows = self._connection.execute(
             f"{taken} RETURNING {columns}".encode(), (now, limit, until)
@@ -222,7 +231,10 @@ class BarePostgreSQL(Bare):
         return [row[0] for row in rows]
 
     def move(self, ids: Sequence[int], now: Any) -> int:
-        gone = f"DELETE FROM {self.main.name} WHERE record_id = ANY(%s) AND processing_owner = '{_OWNER}' RETURNING *"
+        gone = (
+            f"DELETE FROM {self.main.name} WHERE record_id = ANY(%s) AND processing_owner = "
+            f"'{_OWNER}' RETURNING *"
+        )
         statement = f"WITH gone AS ({gone}) {self._moved('gone')}"
         return self._connection.execute(statement.encode(), (list(ids), now, now)).rowcount
 
@@ -231,7 +243,10 @@ class BarePostgreSQL(Bare):
             f"WITH first AS MATERIALIZED ({self._first_task('task_id')} FOR UPDATE SKIP LOCKED) "
         )
         columns = ", ".join(f"work_tasks.{name}" for name in _TASK_COLUMNS.split(", "))
-        taken = f"{first}{self._take_task()} FROM first WHERE work_tasks.task_id = ANY(ARRAY[first.task_id])"
+        taken = (
+            f"{first}{self._take_task()} FROM first WHERE work_tasks.task_id = "
+            "ANY(ARRAY[first.task_id])"
+        )
         row = self._connection.execute(
             f"{taken} RETURNING {columns}".encode(), (queue, now, until, until, now)
         ).fetchone()
@@ -366,7 +381,10 @@ class BareSQLite(Bare):
             self._connection.executemany(self.insert_statement(table, names), values)
 
     def claim(self, limit: int, now: Any, until: Any) -> list[int]:
-        statement = f"{self._take()} WHERE record_id IN ({self._due('record_id')}) RETURNING {', '.join(ENTRY_COLUMNS)}"
+        statement = (
+            f"{self._take()} WHERE record_id IN ({self._due('record_id')}) RETURNING "
+            f"{', '.join(ENTRY_COLUMNS)}"
+        )
         with self._transaction():
             return sorted(
                 row[0] for row in self._connection.execute(statement, (until, now, limit))
@@ -383,7 +401,10 @@ class BareSQLite(Bare):
             ).rowcount
 
     def claim_task(self, queue: str, now: Any, until: Any) -> TaskKey | None:
-        statement = f"{self._take_task()} WHERE task_id IN ({self._first_task('task_id')}) RETURNING {_TASK_COLUMNS}"
+        statement = (
+            f"{self._take_task()} WHERE task_id IN ({self._first_task('task_id')}) RETURNING "
+            f"{_TASK_COLUMNS}"
+        )
         with self._transaction():
             row = self._connection.execute(statement, (until, until, now, queue, now)).fetchone()
         return None if row is None else (row[0], row[1], row[2])

@@ -348,7 +348,11 @@ def _celery(_url: URL, entries: int) -> Rates:
             waiting = client.llen(CELERY_QUEUE) + client.hlen(CELERY_UNACKED)
     # An ended task has left Redis.
     _check(
-        "celery", entries + POST_MANY, handled=worker.handled, ended=worker.handled, waiting=waiting
+        "celery",
+        entries + POST_MANY,
+        handled=worker.handled,
+        ended=worker.handled,
+        waiting=waiting,
     )
     return Rates(posted, drained, durability)
 

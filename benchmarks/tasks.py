@@ -247,7 +247,8 @@ def _fairness(target: Target) -> Measurement:
     small, medium = _share(claimed, "small"), _share(claimed, "medium")
     if small > SMALL_SHARE or medium > MEDIUM_SHARE:
         raise VerificationError(
-            f"the small queue was empty after {small:.0%} of the claims, the medium one after {medium:.0%}"
+            f"the small queue was empty after {small:.0%} of the claims, the medium one after "
+            f"{medium:.0%}"
         )
     settings = {"tasks": SIZES, "medium queue": medium}
     return Measurement(

@@ -155,7 +155,8 @@ class Run:
             or any(row.processing_state != "PROCESSED" for row in ended)
         ):
             raise VerificationError(
-                f"posted {len(self.posted)}, truncated {truncated}; history holds {len(ended)}, the main table {len(waiting)}"
+                f"posted {len(self.posted)}, truncated {truncated}; history holds {len(ended)}, "
+                f"the main table {len(waiting)}"
             )
 
 

@@ -56,8 +56,8 @@ def connection_of(connection: CallersConnection) -> Connection:
     if isinstance(connection, Connection):
         return connection
     raise InvalidConnectionError(
-        f"the in-memory bus takes a SQLAlchemy Connection or Session, not a {type(connection).__name__}: nothing else "
-        "tells of its commit. Nothing was posted."
+        "the in-memory bus takes a SQLAlchemy Connection or Session, not a "
+        f"{type(connection).__name__}: nothing else tells of its commit. Nothing was posted."
     )
 
 

@@ -107,7 +107,8 @@ class MemoryEvents:
                     again = run_again(outcome, self._clock.now())
                     self._live[entry.record_id] = again
                     self._submit([again])
-                case Released():  # by a pool that has stopped: for the next one, which may run already
+                # By a pool that has stopped: for the next one, which may run already.
+                case Released():
                     self._submit([entry])
                 case _:
                     self._live.pop(entry.record_id, None)

@@ -15,7 +15,8 @@ def refuse_links(queue_name: str, postings: Sequence[Posting], rules: AfterRules
     """Refuse options that link entries to others, or order them. Raises InvalidPostError."""
     if any(posting.order_key is not None for posting in postings):
         raise InvalidPostError(
-            "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",
+            "order_key needs the persistent bus: in memory there is no order to keep. Nothing was "
+            "posted.",
             key="order_key",
         )
     for posting in postings:

@@ -65,8 +65,8 @@ class Subscriptions:
         for _, other in self._subscribed:
             if other.name == subscriber.name and other.handler != subscriber.handler:
                 raise ConfigurationError(
-                    f"bus {self._queue_name!r}: two handlers are named {subscriber.name!r}. Retries tell subscribers "
-                    "apart by name: give one of them name=….",
+                    f"bus {self._queue_name!r}: two handlers are named {subscriber.name!r}. "
+                    "Retries tell subscribers apart by name: give one of them name=….",
                     key="name",
                     value=subscriber.name,
                 )

@@ -12,13 +12,14 @@ from typing import Any
 from stickybus import BusConfig, EntryContext, Mode, PersistentBus
 
 KINDS = """
-    branch_protection_rule check_run check_suite code_scanning_alert commit_comment create delete dependabot_alert
-    deploy_key deployment deployment_review deployment_status discussion discussion_comment fork
-    github_app_authorization gollum installation installation_repositories issue_comment issues
-    label marketplace_purchase member membership merge_group meta milestone org_block organization package page_build
-    ping project project_card project_column projects_v2_item public pull_request pull_request_review
-    pull_request_review_comment pull_request_review_thread push registry_package release repository
-    repository_dispatch repository_import repository_vulnerability_alert secret_scanning_alert security_advisory
+    branch_protection_rule check_run check_suite code_scanning_alert commit_comment create delete
+    dependabot_alert deploy_key deployment deployment_review deployment_status discussion
+    discussion_comment fork github_app_authorization gollum installation installation_repositories
+    issue_comment issues label marketplace_purchase member membership merge_group meta milestone
+    org_block organization package page_build ping project project_card project_column
+    projects_v2_item public pull_request pull_request_review pull_request_review_comment
+    pull_request_review_thread push registry_package release repository repository_dispatch
+    repository_import repository_vulnerability_alert secret_scanning_alert security_advisory
     sponsorship star status team team_add watch workflow_dispatch workflow_job workflow_run
 """.split()  # noqa: SIM905 -- sixty quoted names read worse
 

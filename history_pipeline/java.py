@@ -18,7 +18,10 @@ OLDEST = 17
 
 _ANSWER_SECONDS = 30
 """How long `java -version` may take."""
-_ADVICE = f"Nothing was started. Install Java {OLDEST} or later (Debian: apt install default-jre-headless)"
+_ADVICE = (
+    f"Nothing was started. Install Java {OLDEST} or later (Debian: apt install "
+    "default-jre-headless)"
+)
 
 
 def check_java() -> None:
@@ -51,8 +54,8 @@ def _program() -> str:
         program = Path(home) / "bin" / "java"
         if not os.access(program, os.X_OK) or not program.is_file():
             raise SparkUnavailableError(
-                f"JAVA_HOME={home} holds no Java: {program} is no program. Nothing was started. Set JAVA_HOME to a "
-                f"Java {OLDEST} or later, or unset it to use the one on PATH."
+                f"JAVA_HOME={home} holds no Java: {program} is no program. Nothing was started. "
+                f"Set JAVA_HOME to a Java {OLDEST} or later, or unset it to use the one on PATH."
             )
         return str(program)
     found = shutil.which("java")

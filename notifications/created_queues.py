@@ -157,8 +157,8 @@ class CreatedQueues(Queues):
         with self._lock:
             if queue.full_name in self._queues:
                 raise QueueExistsError(
-                    f"the queue {queue.full_name!r} exists already in this service. Nothing was changed. Get it with "
-                    "get_queue, or delete it first.",
+                    f"the queue {queue.full_name!r} exists already in this service. Nothing was "
+                    "changed. Get it with get_queue, or delete it first.",
                     queue_name=queue.full_name,
                 )
             self._engine.codecs.of_queue(queue.full_name, codec)
@@ -174,7 +174,11 @@ class CreatedQueues(Queues):
 
     @overload
     def queue(
-        self, full_name: str, *, exactly_once: Literal[False] = ..., **options: Unpack[QueueOptions]
+        self,
+        full_name: str,
+        *,
+        exactly_once: Literal[False] = ...,
+        **options: Unpack[QueueOptions],
     ) -> Decorate: ...
 
     def queue(

@@ -12,7 +12,8 @@ def parts_of(full_name: object) -> tuple[str, str]:
     parts = full_name.split(":") if isinstance(full_name, str) else []
     if len(parts) != 2:  # noqa: PLR2004 -- as the names of both parts
         raise InvalidPostError(
-            f"{shown(full_name)} can't be the name of a queue: allowed is service:queue, such as shop:reminders.",
+            f"{shown(full_name)} can't be the name of a queue: allowed is service:queue, such as "
+            "shop:reminders.",
             key="full_name",
             value=shown(full_name),
         )
@@ -27,7 +28,8 @@ def check_part(name: str) -> None:
         return
     error = NameTooLongError if fault and "characters" in fault and name else InvalidPostError
     raise error(
-        f"{shown(name)} can't be the name of a service or queue: allowed are {fault or 'no colons, which part the two'}.",
+        f"{shown(name)} can't be the name of a service or queue: allowed are "
+        f"{fault or 'no colons, which part the two'}.",
         key="queue_name",
         value=name,
     )

@@ -145,7 +145,10 @@ class Scheduling(Reads, QueueKeys):
             future_user_token=future_user_token,
             headers=headers,
             at=due_date(
-                at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)
+                at,
+                delay,
+                queue_name=self.full_name,
+                now=lambda: self._engine.store.now(connection),
             ),
             order_key=order_key,
             order_failure=order_failure,
@@ -192,7 +195,8 @@ class Scheduling(Reads, QueueKeys):
 
     def _no_posting(self, given: object) -> InvalidPostError:
         return InvalidPostError(
-            f"{self.full_name}: postings: {shown(given)} is no Posting, nor a collection of them. Nothing was written.",
+            f"{self.full_name}: postings: {shown(given)} is no Posting, nor a collection of them. "
+            "Nothing was written.",
             queue_name=self.full_name,
             key="postings",
         )

@@ -105,8 +105,9 @@ class Grouping:
         for option, default in _NO_LINKS.items():
             if getattr(posting, option) != default:
                 raise InvalidPostError(
-                    f"{self._grouping_queue}: {key} with {option}={shown(getattr(posting, option))} is not allowed. "
-                    f"Allowed: a Posting without {option}. Nothing was written.",
+                    f"{self._grouping_queue}: {key} with "
+                    f"{option}={shown(getattr(posting, option))} is not allowed. Allowed: a "
+                    f"Posting without {option}. Nothing was written.",
                     queue_name=self._grouping_queue,
                     key=key,
                 )

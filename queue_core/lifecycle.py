@@ -99,7 +99,8 @@ class Lifecycle:
         self.store.check_process()
         if self.phase in {Phase.RUNNING, Phase.STOPPING}:
             raise LifecycleError(
-                f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
+                f"{self.config.table}: it is {self.phase.value} already; stop it before the next "
+                "start."
             )
         self._late.stop()  # the finish loops write its remaining outcomes
         self.finisher.writer = self.finisher.loops[0]

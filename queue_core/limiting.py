@@ -98,9 +98,9 @@ class Limiting:
             per_node=None if per_node is None else self._count(per_node, "per_node"),
             rate=None if rate is None else self._count(rate, "rate"),
             per_key=None if per_key is None else self._count(per_key, "per_key"),
-            rate_per_key=None
-            if rate_per_key is None
-            else self._count(rate_per_key, "rate_per_key"),
+            rate_per_key=(
+                None if rate_per_key is None else self._count(rate_per_key, "rate_per_key")
+            ),
             burst_per_key=self._count(burst_per_key, "burst_per_key"),
             per=self._time(per),
             burst=self._count(burst, "burst"),
@@ -109,8 +109,8 @@ class Limiting:
         )
         if not (limit.limits_queue or limit.limits_keys):
             raise InvalidPostError(
-                f"{self._limited_queue}: a limit needs concurrency, per_node, rate, per_key or rate_per_key. "
-                "Nothing was written. To end a limit, call unlimit().",
+                f"{self._limited_queue}: a limit needs concurrency, per_node, rate, per_key or "
+                "rate_per_key. Nothing was written. To end a limit, call unlimit().",
                 queue_name=self._limited_queue,
             )
         self._stored_limits.put(limit)
@@ -176,7 +176,8 @@ class Limiting:
 
     def _refused(self, key: str, value: object, allowed: str) -> InvalidPostError:
         return InvalidPostError(
-            f"{self._limited_queue}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was written.",
+            f"{self._limited_queue}: {key}={shown(value)} is not allowed. Allowed: {allowed}. "
+            "Nothing was written.",
             queue_name=self._limited_queue,
             key=key,
         )

@@ -164,13 +164,14 @@ def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:
             )
         case schema.Fit.TOO_OLD:
             raise SchemaTooOldError(
-                f"{where} has schema {report.found}, this version needs {report.expected}. Run: stickybus schema upgrade",
+                f"{where} has schema {report.found}, this version needs {report.expected}. Run: "
+                "stickybus schema upgrade",
                 **facts,
             )
         case schema.Fit.TOO_NEW:
             raise SchemaTooNewError(
-                f"{where} has schema {report.found}, which this version (schema {report.expected}) does not know"
-                f"{_lacking(report)}. Install the newer stickybus that upgraded it.",
+                f"{where} has schema {report.found}, which this version (schema {report.expected}) "
+                f"does not know{_lacking(report)}. Install the newer stickybus that upgraded it.",
                 **facts,
             )
         case schema.Fit.CURRENT | schema.Fit.NEWER:

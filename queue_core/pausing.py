@@ -177,8 +177,8 @@ class Pausing:
         """The handler or order key that is paused, as given. Raises InvalidPostError."""
         if handler is not None and order_key is not None:
             raise InvalidPostError(
-                f"{self._paused_queue}: a pause is of handler={shown(handler)} or of order_key={shown(order_key)}, not of "
-                "both. Nothing was written.",
+                f"{self._paused_queue}: a pause is of handler={shown(handler)} or of "
+                f"order_key={shown(order_key)}, not of both. Nothing was written.",
                 queue_name=self._paused_queue,
                 key="order_key",
             )
@@ -191,7 +191,8 @@ class Pausing:
         fault = None if text is None else name_fault(text, longest)
         if fault:
             raise InvalidPostError(
-                f"{self._paused_queue}: {key}={shown(text)} is not allowed. Allowed: {fault}. Nothing was written.",
+                f"{self._paused_queue}: {key}={shown(text)} is not allowed. Allowed: {fault}. "
+                "Nothing was written.",
                 queue_name=self._paused_queue,
                 key=key,
             )
@@ -204,7 +205,8 @@ class Pausing:
             return now + until
         except OverflowError as error:
             raise InvalidPostError(
-                f"{self._paused_queue}: until={until} gives no date that can be stored. Nothing was written.",
+                f"{self._paused_queue}: until={until} gives no date that can be stored. Nothing "
+                "was written.",
                 queue_name=self._paused_queue,
                 key="until",
             ) from error

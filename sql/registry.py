@@ -65,7 +65,8 @@ def recognised(url: URL, **limits: Any) -> tuple[Dialect, URL]:
         probe = create_engine(url, **asking.connect_options(**limits))
     except ModuleNotFoundError as error:
         raise MissingDriverError(
-            f"the driver {error.name} is not installed; run: pip install 'stickybus[{backend.extra}]'",
+            f"the driver {error.name} is not installed; run: pip install "
+            f"'stickybus[{backend.extra}]'",
             name=error.name,
         ) from error
     try:

@@ -139,8 +139,9 @@ for _room in (bus, notifications, work_queue, queue_core, sql):
     _path = Path(_room.__file__ or next(iter(_room.__path__), "")).resolve()
     if _path.parent.parent != Path(__file__).resolve().parent.parent:
         raise ShadowedModuleError(
-            f"stickybus found the module {_room.__name__!r} at {_path}, which is not its own: another distribution or a "
-            "folder of your project has the same name and comes first on sys.path. Rename or move that one.",
+            f"stickybus found the module {_room.__name__!r} at {_path}, which is not its own: "
+            "another distribution or a folder of your project has the same name and comes first "
+            "on sys.path. Rename or move that one.",
             module=_room.__name__,
             path=str(_path),
         )

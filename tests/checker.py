@@ -353,8 +353,11 @@ def _at_once(
                 yield Violation(
                     invariant=Invariant.ONE_RUNNER,
                     record_ids=tuple(sorted({alone.record_id, run.record_id})),
-                    explanation=f"key {run.key}: {run.node} (lease {run.incarnation}) started it at {run.started:.6f}, "
-                    f"while {alone.node} (lease {alone.incarnation}) ran it from {alone.started:.6f} on, and was alive",
+                    explanation=(
+                        f"key {run.key}: {run.node} (lease {run.incarnation}) started it at "
+                        f"{run.started:.6f}, while {alone.node} (lease {alone.incarnation}) ran "
+                        f"it from {alone.started:.6f} on, and was alive"
+                    ),
                 )
             ended = inf if run.ended is None else run.ended
             until = min(ended, run.alone_until, ends.get((run.node, run.incarnation), inf))
@@ -393,7 +396,9 @@ def _silent(evidence: Evidence) -> Iterator[Violation]:
         yield Violation(
             invariant=Invariant.NEVER_SILENT,
             record_ids=(row.record_id,),
-            explanation=f"key {row.key} never ended: {row.state.value}, owner {row.processing_owner}",
+            explanation=(
+                f"key {row.key} never ended: {row.state.value}, owner {row.processing_owner}"
+            ),
         )
     for row in evidence.history:
         if row.state is State.FAILED and not (row.last_error or "").strip():
@@ -434,7 +439,10 @@ def _unbounded(
                 yield Violation(
                     invariant=Invariant.BOUNDED,
                     record_ids=tuple(sorted({before.record_id, after.record_id})),
-                    explanation=f"key {after.key}: its failures fell from {before.error_count} to {after.error_count}",
+                    explanation=(
+                        f"key {after.key}: its failures fell from {before.error_count} to "
+                        f"{after.error_count}"
+                    ),
                 )
     for node, most in evidence.most_in_flight.items():
         if limits.in_flight is not None and most > limits.in_flight:

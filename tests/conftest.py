@@ -136,7 +136,8 @@ def sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFiles:
 def _cloner(cloners: dict[str, Cloner], name: str) -> Cloner:
     if name not in cloners:
         pytest.fail(
-            f"{URL_VARIABLES[name]} is not set: run `make test`, or `python -m devtools.servers -- pytest`",
+            f"{URL_VARIABLES[name]} is not set: run `make test`, or `python -m devtools.servers -- "
+            "pytest`",
             pytrace=False,
         )
     return cloners[name]

@@ -84,4 +84,7 @@ def _told(ref: Ref) -> str:
             f" in {ref.queue!r}" if ref.queue else ""
         )
     name = getattr(ref, "id", None) or getattr(ref, "key", "")
-    return f"{'doc' if hasattr(ref, 'id') else 'doc set'} {name!r} of {ref.namespace!r} at version {ref.version}"
+    return (
+        f"{'doc' if hasattr(ref, 'id') else 'doc set'} {name!r} of {ref.namespace!r} at version "
+        f"{ref.version}"
+    )

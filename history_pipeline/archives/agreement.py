@@ -101,10 +101,11 @@ def agreement(archive: ArchiveLog[ReadableStorage], database: Database) -> Agree
     for manifest in manifests:
         if manifest.format >= LOGGED_FORMAT and manifest.run not in rows:
             raise ArchiveConflictError(
-                f"{archive.where}/{manifest.path}: the database does not know run {manifest.run}, which is of "
-                f"{manifest.database or 'the database that was archived'}. Either it is an older copy of that database, or "
-                "another one. Nothing was archived, written or removed. Bring back its newest copy, or name another "
-                "directory for this database.",
+                f"{archive.where}/{manifest.path}: the database does not know run {manifest.run}, "
+                f"which is of {manifest.database or 'the database that was archived'}. Either it "
+                "is an older copy of that database, or another one. Nothing was archived, "
+                "written or removed. Bring back its newest copy, or name another directory for "
+                "this database.",
                 path=f"{archive.where}/{manifest.path}",
             )
     return Agreement(manifests, rows, lost, superseded)
@@ -134,8 +135,9 @@ def check_agreement(archive: ArchiveLog[ReadableStorage], database: Database) ->
     for number in found.lost:
         manifest = found.manifests[number - 1]
         raise ArchiveDamagedError(
-            f"{archive.where}/{manifest.path}: the manifest of run {manifest.run} is missing. Nothing was read. The next "
-            "`stickybus history archive` or `compact` writes it anew from the database.",
+            f"{archive.where}/{manifest.path}: the manifest of run {manifest.run} is missing. "
+            "Nothing was read. The next `stickybus history archive` or `compact` writes it anew "
+            "from the database.",
             path=f"{archive.where}/{manifest.path}",
         )
     return found.manifests
@@ -180,10 +182,13 @@ def _damaged(
     cure = (
         "Bring the directory back from its newest copy."
         if row.state is None
-        else "Move the file away: the next `stickybus history archive` writes it anew from the database."
+        else (
+            "Move the file away: the next `stickybus history archive` writes it anew from the "
+            "database."
+        )
     )
     return ArchiveDamagedError(
-        f"{path}: the manifest of run {row.run} {problem}. The run has {row.entries} rows ({row.first_id} to "
-        f"{row.last_id}). Nothing was read, written or removed. {cure}",
+        f"{path}: the manifest of run {row.run} {problem}. The run has {row.entries} rows "
+        f"({row.first_id} to {row.last_id}). Nothing was read, written or removed. {cure}",
         path=path,
     )

@@ -79,8 +79,9 @@ class Archive(ArchiveLog[Storage]):
                 raise
             missing = (error.getMessageParameters() or {}).get("path", "")
             raise ArchiveDamagedError(
-                f"{missing} is missing, though a manifest names it. Nothing was read or written. If a compaction or an "
-                "erasure has replaced it meanwhile, start again; else bring it back from a copy.",
+                f"{missing} is missing, though a manifest names it. Nothing was read or written. "
+                "If a compaction or an erasure has replaced it meanwhile, start again; else "
+                "bring it back from a copy.",
                 path=missing,
             ) from error
 

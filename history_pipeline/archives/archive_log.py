@@ -45,8 +45,9 @@ class ArchiveLog(Generic[S_co]):
         """Raises ArchiveNotFoundError if no archive was ever begun here."""
         if "manifests" not in self.storage.names(""):
             raise ArchiveNotFoundError(
-                f"there is no archive of {self.table} in {self.where}. Nothing was read or written. Name the directory "
-                "that was given to `stickybus history archive --to`.",
+                f"there is no archive of {self.table} in {self.where}. Nothing was read or "
+                "written. Name the directory that was given to `stickybus history archive "
+                "--to`.",
                 path=self.where,
             )
 
@@ -85,17 +86,19 @@ class ArchiveLog(Generic[S_co]):
         for expected, (number, content) in enumerate(sorted(contents.items()), start=1):
             if number != expected:
                 raise ArchiveDamagedError(
-                    f"{self.where}: {manifest_path(expected)} is missing, though later ones are there. Nothing was read or "
-                    "written. The next `stickybus history archive` writes it anew if the database has it; else bring it back "
-                    "from a copy of the directory. Manifests are never removed.",
+                    f"{self.where}: {manifest_path(expected)} is missing, though later ones are "
+                    "there. Nothing was read or written. The next `stickybus history archive` "
+                    "writes it anew if the database has it; else bring it back from a copy of "
+                    "the directory. Manifests are never removed.",
                     path=f"{self.where}/{manifest_path(expected)}",
                 )
             path = manifest_path(number)
             manifest = decoded(content, f"{self.where}/{path}")
             if manifest.previous_sha256 is not None and manifest.previous_sha256 != before:
                 raise ArchiveDamagedError(
-                    f"{self.where}/{path} follows another {manifest_path(number - 1)} than the one that is there. Nothing "
-                    "was read or written. Bring that back from a copy of the directory; manifests never change.",
+                    f"{self.where}/{path} follows another {manifest_path(number - 1)} than the one "
+                    "that is there. Nothing was read or written. Bring that back from a copy of "
+                    "the directory; manifests never change.",
                     path=f"{self.where}/{manifest_path(number - 1)}",
                 )
             before = digest(content)
@@ -124,8 +127,9 @@ def _check_erasure(manifest: Manifest, earlier: Sequence[Manifest], where: str) 
         same = same and (told.rows, told.total) == (found.rows, found.total)
     if not same:
         raise ArchiveDamagedError(
-            f"{where}: the files of erasure {manifest.run} hold other rows than those that they replace, besides the "
-            f"{len(erased.record_ids)} erased ones. Nothing was read or written. Bring the directory back from a copy.",
+            f"{where}: the files of erasure {manifest.run} hold other rows than those that they "
+            f"replace, besides the {len(erased.record_ids)} erased ones. Nothing was read or "
+            "written. Bring the directory back from a copy.",
             path=where,
         )
 

@@ -67,8 +67,9 @@ class ArrowStorage:
             return self._system.open_input_file(self._at(path))
         except FileNotFoundError as error:
             raise ArchiveDamagedError(
-                f"{self.root}/{path} is missing, though a manifest names it. Nothing was written. If a compaction or an "
-                "erasure has replaced it meanwhile, start again; else bring it back from a copy.",
+                f"{self.root}/{path} is missing, though a manifest names it. Nothing was written. "
+                "If a compaction or an erasure has replaced it meanwhile, start again; else "
+                "bring it back from a copy.",
                 path=f"{self.root}/{path}",
             ) from error
 
@@ -148,7 +149,8 @@ def _opened(target: str) -> tuple[Any, str, str]:
         system, path = fs.FileSystem.from_uri(known)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveTargetError(
-            f"{target} is no directory that Arrow can read: {_first_line(error)}. Nothing was read.",
+            f"{target} is no directory that Arrow can read: {_first_line(error)}. Nothing was "
+            "read.",
             target=target,
         ) from error
     return system, path, path if isinstance(system, fs.LocalFileSystem) else name

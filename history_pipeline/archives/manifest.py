@@ -203,26 +203,30 @@ def decoded(content: bytes, where: str) -> Manifest:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ArchiveDamagedError(
-            f"{where} is no manifest that this version can read: {error}. Nothing was read or written.",
+            f"{where} is no manifest that this version can read: {error}. Nothing was read or "
+            "written.",
             path=where,
         ) from error
     if (digest(sealed[1]).encode() != sealed[2]) if sealed else manifest.format >= _SEALED_FORMAT:
         raise ArchiveDamagedError(
-            f"{where} was changed: it does not have the SHA-256 that it ends with. Nothing was read or written. Bring "
-            "it back from a copy of the directory; manifests never change.",
+            f"{where} was changed: it does not have the SHA-256 that it ends with. Nothing was "
+            "read or written. Bring it back from a copy of the directory; manifests never "
+            "change.",
             path=where,
         )
     if manifest.hash_version != HASH_VERSION:
         raise ArchiveDamagedError(
-            f"{where} has fingerprints of version {manifest.hash_version}, this version of the library computes "
-            f"{HASH_VERSION}. Nothing was read or written. Install the newer stickybus that wrote it.",
+            f"{where} has fingerprints of version {manifest.hash_version}, this version of the "
+            f"library computes {HASH_VERSION}. Nothing was read or written. Install the newer "
+            "stickybus that wrote it.",
             path=where,
         )
     total = joined([file.fingerprint for file in manifest.files])
     if total != manifest.fingerprint:
         raise ArchiveDamagedError(
-            f"{where} says that it has {manifest.fingerprint.rows} rows; those of its files add up to {total.rows}, or "
-            "to others. Nothing was read or written. Bring it back from a copy of the directory; manifests never change.",
+            f"{where} says that it has {manifest.fingerprint.rows} rows; those of its files add up "
+            f"to {total.rows}, or to others. Nothing was read or written. Bring it back from a "
+            "copy of the directory; manifests never change.",
             path=where,
         )
     return manifest

@@ -29,8 +29,8 @@ def parquet_file(storage: ArrowStorage, file: DataFile) -> Iterator[ParquetFile]
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise ArchiveDamagedError(
-            f"{storage.root}/{file.path} can't be read: {reason}. Nothing was written. Find all damaged files: "
-            "stickybus history verify. Bring them back from a copy.",
+            f"{storage.root}/{file.path} can't be read: {reason}. Nothing was written. Find all "
+            "damaged files: stickybus history verify. Bring them back from a copy.",
             path=f"{storage.root}/{file.path}",
         ) from error
 

@@ -79,9 +79,10 @@ class Sought:
         lacking = sorted({file.event_date for file in files if Part.ERRORS in file.without})
         if self._needs_messages and lacking:
             raise ArchiveIncompleteError(
-                f"{where} does not hold the messages of all errors: runs with entries of {lacking[0]} to {lacking[-1]} "
-                "were archived without them. So nobody can say which of these match. Leave out error_text or error_type, "
-                "or choose other days.",
+                f"{where} does not hold the messages of all errors: runs with entries of "
+                f"{lacking[0]} to {lacking[-1]} were archived without them. So nobody can say "
+                "which of these match. Leave out error_text or error_type, or choose other "
+                "days.",
                 path=where,
             )
 

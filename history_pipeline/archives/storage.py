@@ -85,8 +85,8 @@ def storage_of(spark: SparkSession, target: str) -> Storage:
     """
     if set(target) & set("*?[]{}"):
         raise ArchiveTargetError(
-            f"{target}: Spark reads * ? [ ] {{ }} in a path as a pattern. Nothing was read or written. Name another "
-            "directory.",
+            f"{target}: Spark reads * ? [ ] {{ }} in a path as a pattern. Nothing was read or "
+            "written. Name another directory.",
             target=target,
         )
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 -- Hadoop's file systems have no other door
@@ -99,8 +99,8 @@ def storage_of(spark: SparkSession, target: str) -> Storage:
         # py4j's errors hold a whole Java stack.
         reason = str(getattr(error, "java_exception", error)).partition("\n")[0]
         raise ArchiveTargetError(
-            f"{target} is no directory that Spark can reach: {reason}. Nothing was read or written. For object storage "
-            "give Spark the connector's jar and the credentials.",
+            f"{target} is no directory that Spark can reach: {reason}. Nothing was read or "
+            "written. For object storage give Spark the connector's jar and the credentials.",
             target=target,
         ) from error
     if system.getScheme() == "file":

@@ -143,8 +143,9 @@ def check_sound(storage: ArrowStorage, file: DataFile) -> None:
     if not _sound(storage, file):
         where = f"{storage.root}/{file.path}"
         raise ArchiveDamagedError(
-            f"{where} is missing, or is not the file that its manifest names. Nothing was written. If a compaction or "
-            "an erasure has replaced it meanwhile, start again; else bring it back from a copy.",
+            f"{where} is missing, or is not the file that its manifest names. Nothing was written. "
+            "If a compaction or an erasure has replaced it meanwhile, start again; else bring it "
+            "back from a copy.",
             path=where,
         )
 

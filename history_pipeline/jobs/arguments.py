@@ -29,7 +29,10 @@ class JobParser(ArgumentParser):
             "--url",
             required=required and not default,
             default=default,
-            help=f"SQLAlchemy URL, as the executors reach the database; default: {URL_VARIABLE} of the environment",
+            help=(
+                f"SQLAlchemy URL, as the executors reach the database; default: {URL_VARIABLE} of "
+                "the environment"
+            ),
         )
 
     def add_target(self, flag: str) -> None:

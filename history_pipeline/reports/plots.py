@@ -121,8 +121,9 @@ def throughput(
             add_legend(figure)
         most = max(range(len(starts)), key=below.__getitem__)
         words = (
-            f"{sum(below):,} {rows[sum(below) != 1]} ended from {first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}; most, "
-            f"{below[most]:,}, from {starts[most]:%Y-%m-%d %H:%M} on. "
+            f"{sum(below):,} {rows[sum(below) != 1]} ended from {first:%Y-%m-%d %H:%M} to "
+            f"{end:%Y-%m-%d %H:%M}; most, {below[most]:,}, from {starts[most]:%Y-%m-%d %H:%M} "
+            "on. "
             + _listed((name, f"{sum(one[name] for one in counts.values()):,}") for name in series)
         )
         return Plot(svg_of(figure, "throughput"), words)

@@ -64,14 +64,20 @@ def task_verdict(audit: TaskAudit) -> Verdict:
     if audit.differing:
         count = len(audit.differing)
         ids = ", ".join(map(str, audit.differing[:_SHOWN_IDS]))
-        headline = f"{count:,} {'task differs' if count == 1 else 'tasks differ'} between the database and the archive."
+        headline = (
+            f"{count:,} {'task differs' if count == 1 else 'tasks differ'} between the database "
+            "and the archive."
+        )
         return Verdict(Standing.FAULTY, headline, (*details, f"Record ids: {ids}."))
     if not audit.history and not audit.archived:
         return Verdict(
             Standing.EMPTY, "No task of a queue that keeps history has ended.", (*details,)
         )
     # Ids are given when tasks end, and rows may be deleted by queue: a gap says nothing.
-    proof = "Whether tasks are missing, this report can't tell. Of an archive, stickybus history verify can."
+    proof = (
+        "Whether tasks are missing, this report can't tell. Of an archive, stickybus history "
+        "verify can."
+    )
     total = sum(row["tasks"] for row in audit.rows("statistics") if row["grouping"] == "total")
     headline = f"{total:,} {'task has' if total == 1 else 'tasks have'} ended."
     return Verdict(Standing.UNKNOWN, headline, (*details, proof))

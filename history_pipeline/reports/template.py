@@ -44,7 +44,7 @@ def rendered(template: str, *, drawn: Mapping[str, Plot | None], **values: objec
         "moment": _moment,
     }
     plots = {
-        name: None if plot is None else {"svg": Markup(plot.svg), "words": plot.words}  # noqa: S704 -- matplotlib's, which escapes
+        name: (None if plot is None else {"svg": Markup(plot.svg), "words": plot.words})  # noqa: S704 -- matplotlib's, which escapes
         for name, plot in drawn.items()
     }
     return environment.get_template(template).render(

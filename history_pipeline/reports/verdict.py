@@ -83,11 +83,14 @@ def _details(audit: Audit) -> Iterator[str]:
         if table.lowest_id is not None:
             yield _of_ids(table, audit.database)
     if Fault.NO_END not in audit.faults:
-        yield "The database was not read: chains that end in live history, and what is live, are not known."
+        yield (
+            "The database was not read: chains that end in live history, and what is live, are not "
+            "known."
+        )
     if audit.faults.get(Fault.NO_END):
         yield (
-            "A chain without an end was redispatched, and its copy is nowhere. `history truncate --state` leaves such "
-            "chains if it deletes ends but not the REAPED rows before them."
+            "A chain without an end was redispatched, and its copy is nowhere. `history truncate "
+            "--state` leaves such chains if it deletes ends but not the REAPED rows before them."
         )
 
 
@@ -95,12 +98,21 @@ def _of_ids(table: TableAudit, database: str | None) -> str:
     ids = f"{table.table_name}: ids {table.lowest_id} to {table.highest_id}"
     if not table.missing_ids:
         return f"{ids}, none is missing."
-    missing = f"{ids}, {table.missing_ids:,} of them in {table.gaps:,} {'gap' if table.gaps == 1 else 'gaps'} are nowhere."
+    missing = (
+        f"{ids}, {table.missing_ids:,} of them in {table.gaps:,} "
+        f"{'gap' if table.gaps == 1 else 'gaps'} are nowhere."
+    )
     if table.live is None:
         return f"{missing} They may be live, or in history."
     if _is_gapless(database):
-        return f"{missing} This database leaves no gaps: rows were truncated, have expired, or were deleted by hand."
-    return f"{missing} That alone is no loss: transactions that roll back, and ids taken in blocks, leave gaps, as truncation does."
+        return (
+            f"{missing} This database leaves no gaps: rows were truncated, have expired, or were "
+            "deleted by hand."
+        )
+    return (
+        f"{missing} That alone is no loss: transactions that roll back, and ids taken in blocks, "
+        "leave gaps, as truncation does."
+    )
 
 
 def _is_gapless(database: str | None) -> bool:

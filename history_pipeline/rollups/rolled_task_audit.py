@@ -65,7 +65,8 @@ def rolled_task_audit(
     spans = {"period": period, **compared(period.until or made)}
     if url is None and archive is None:
         raise ConfigurationError(
-            "neither a database nor an archive was named, so no task can be counted. Give url=, archive= or both.",
+            "neither a database nor an archive was named, so no task can be counted. Give url=, "
+            "archive= or both.",
             key="url",
         )
     if archive is not None:

@@ -122,8 +122,8 @@ def check_entries(table: str, what: str) -> None:
     kind = kind_of(table)
     if kind is not ENTRIES:
         raise ConfigurationError(
-            f"table={table!r} is not allowed: it holds {kind.rows}, and {what} takes entries alone. Nothing was read or "
-            "written.",
+            f"table={table!r} is not allowed: it holds {kind.rows}, and {what} takes entries "
+            "alone. Nothing was read or written.",
             key="table",
             value=table,
         )

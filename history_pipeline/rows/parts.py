@@ -36,8 +36,8 @@ def parts_of(without: Iterable[str]) -> list[Part]:
     for name in given:
         if name not in list(Part):
             raise ConfigurationError(
-                f"without={shown(name)} is not allowed: an archive may leave out {' and '.join(Part)} alone. Nothing was read "
-                "or written.",
+                f"without={shown(name)} is not allowed: an archive may leave out "
+                f"{' and '.join(Part)} alone. Nothing was read or written.",
                 key="without",
                 value=name,
             )
@@ -52,7 +52,9 @@ def not_archived(entry: Entry, without: Sequence[Part]) -> tuple[Part, ...]:
     has = {
         Part.PAYLOAD: entry.event_json is not None or entry.event_bytes is not None,
         # Only what has failed has an error. Its message follows the type after a space.
-        Part.ERRORS: entry.processing_state is not State.FAILED
-        or len((entry.last_error or "").split(maxsplit=1)) > 1,
+        Part.ERRORS: (
+            entry.processing_state is not State.FAILED
+            or len((entry.last_error or "").split(maxsplit=1)) > 1
+        ),
     }
     return tuple(part for part in without if not has[part])

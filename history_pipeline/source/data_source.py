@@ -50,7 +50,8 @@ class StickybusSource(DataSource):
         """Posts rows as events, once per run. Raises SourceOptionError for any mode but append."""
         if overwrite:
             raise SourceOptionError(
-                "events are posted, and overwrite nothing. Nothing was written; use mode('append').",
+                "events are posted, and overwrite nothing. Nothing was written; use "
+                "mode('append').",
                 key="mode",
             )
         return EventWriter(schema, WriteOptions.read(self.options))

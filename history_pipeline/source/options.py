@@ -40,14 +40,15 @@ class ReadOptions:
         dates = {key: _date(options, key) for key in ("since", "until")}
         if not table.endswith("_history") and any(dates.values()):
             raise SourceOptionError(
-                f"the option table={table!r} is no history table, and only those have the date that since and until "
-                "are compared with. Nothing was read.",
+                f"the option table={table!r} is no history table, and only those have the date "
+                "that since and until are compared with. Nothing was read.",
                 key="table",
             )
         states = _states(options)
         if states is not None and kind_of(table) is TASKS:
             raise SourceOptionError(
-                f"the option states can't choose rows of table={table!r}: finished tasks have no state. Nothing was read.",
+                f"the option states can't choose rows of table={table!r}: finished tasks have no "
+                "state. Nothing was read.",
                 key="states",
             )
         return cls(
@@ -91,13 +92,14 @@ class StreamOptions:
         table = options.get("table", cls.table)
         if not table.endswith("_history"):
             raise SourceOptionError(
-                f"the option table={table!r} is no history table, and only those can be streamed. Nothing was read.",
+                f"the option table={table!r} is no history table, and only those can be streamed. "
+                "Nothing was read.",
                 key="table",
             )
         if kind_of(table) is TASKS:
             raise SourceOptionError(
-                f"the option table={table!r} names the history of tasks, which can't be streamed: the history of entries "
-                "alone can. Nothing was read. Read it as a batch.",
+                f"the option table={table!r} names the history of tasks, which can't be streamed: "
+                "the history of entries alone can. Nothing was read. Read it as a batch.",
                 key="table",
             )
         return cls(
@@ -132,7 +134,8 @@ class WriteOptions:
         table = options.get("table", cls.table)
         if table.endswith("_history"):
             raise SourceOptionError(
-                f"the option table={table!r} is a history table, and nothing is posted there. Nothing was written.",
+                f"the option table={table!r} is a history table, and nothing is posted there. "
+                "Nothing was written.",
                 key="table",
             )
         run = required(options, "run")
@@ -178,7 +181,8 @@ def whole(options: Mapping[str, str], key: str, *, smallest: int | None = None) 
     if value is None or not is_integer(value) or (smallest is not None and value < smallest):
         least = "" if smallest is None else f" of {smallest} or more"
         raise SourceOptionError(
-            f"the option {key}={text!r} of the format stickybus is no 64-bit integer{least}. Nothing was read or written.",
+            f"the option {key}={text!r} of the format stickybus is no 64-bit integer{least}. "
+            "Nothing was read or written.",
             key=key,
         )
     return value
@@ -216,7 +220,8 @@ def _seconds(options: Mapping[str, str], key: str, default: float) -> float:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise SourceOptionError(
-            f"the option {key}={text!r} of the format stickybus is no number of seconds. Nothing was read or written.",
+            f"the option {key}={text!r} of the format stickybus is no number of seconds. Nothing "
+            "was read or written.",
             key=key,
         )
     return seconds
@@ -232,8 +237,8 @@ def _date(options: Mapping[str, str], key: str) -> datetime | None:
         date = None
     if date is None or date.tzinfo is None:
         raise SourceOptionError(
-            f"the option {key}={text!r} of the format stickybus is no date with a time zone, such as "
-            "2026-03-01T00:00:00+00:00. Nothing was read or written.",
+            f"the option {key}={text!r} of the format stickybus is no date with a time zone, such "
+            "as 2026-03-01T00:00:00+00:00. Nothing was read or written.",
             key=key,
         )
     return date.astimezone(UTC)

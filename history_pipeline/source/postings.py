@@ -26,15 +26,16 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     for field in schema.fields:
         if field.name not in POSTED:
             raise WriteError(
-                f"a posted event has no column {field.name!r}, only {', '.join(POSTED)}. Nothing was written."
+                f"a posted event has no column {field.name!r}, only {', '.join(POSTED)}. Nothing "
+                "was written."
             )
         wanted = MAIN_SCHEMA[field.name].dataType
         if field.dataType != wanted and not (
             isinstance(wanted, LongType) and isinstance(field.dataType, _INTEGERS)
         ):
             raise WriteError(
-                f"the column {field.name} is of type {field.dataType.simpleString()}, not {wanted.simpleString()}. "
-                "Nothing was written; cast it."
+                f"the column {field.name} is of type {field.dataType.simpleString()}, not "
+                f"{wanted.simpleString()}. Nothing was written; cast it."
             )
     names = set(schema.names)
     if "class_name" not in names and options.event is None:

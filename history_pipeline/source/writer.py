@@ -95,7 +95,8 @@ class EventWriter(DataSourceArrowWriter):
         try:
             if len(winners) != len(messages):
                 raise WriteError(
-                    f"{len(messages) - len(winners)} partitions of run {self.options.run!r} are missing"
+                    f"{len(messages) - len(winners)} partitions of run {self.options.run!r} are "
+                    "missing"
                 )
             try:
                 database.write(lambda connection: self._post(connection, database, winners))
@@ -150,8 +151,8 @@ class EventWriter(DataSourceArrowWriter):
             database.dialect.notify(connection, Hint(f"stickybus_{table}", ANY_NODE))
         elif before != (table, total):
             raise RunConflictError(
-                f"run {run!r} has posted {before[1]} entries into {before[0]}, and has {total} for {table} now. Nothing "
-                "was posted now; give other rows another run.",
+                f"run {run!r} has posted {before[1]} entries into {before[0]}, and has {total} for "
+                f"{table} now. Nothing was posted now; give other rows another run.",
                 run=run,
                 table=table,
             )
@@ -164,8 +165,9 @@ class EventWriter(DataSourceArrowWriter):
         if wrong:
             first = wrong[0]
             raise WriteError(
-                f"{len(wrong)} partitions of run {self.options.run!r} are not staged as their tasks say: partition "
-                f"{first.part} has {found.get(first.attempt, 0)} rows, not {first.rows}. Nothing was posted."
+                f"{len(wrong)} partitions of run {self.options.run!r} are not staged as their "
+                f"tasks say: partition {first.part} has {found.get(first.attempt, 0)} rows, not "
+                f"{first.rows}. Nothing was posted."
             )
 
 

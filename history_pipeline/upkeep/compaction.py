@@ -117,8 +117,8 @@ def compact_archive(
             found = recovered(archive, opened)
             if not all(found.is_logged(manifest) for manifest in found.manifests):
                 raise ArchiveConflictError(
-                    f"{archive.where} was written by an earlier version of this library. Nothing was written. Start "
-                    "`stickybus history archive` first, which takes it over.",
+                    f"{archive.where} was written by an earlier version of this library. Nothing "
+                    "was written. Start `stickybus history archive` first, which takes it over.",
                     path=archive.where,
                 )
             now = opened.fetch(opened.dialect.database_now)
@@ -229,7 +229,8 @@ def check_rewritten(
     """Raises ArchiveDamagedError unless the files of some days hold what their manifests say."""
     if found != told:
         raise ArchiveDamagedError(
-            f"{archive.where}: the files of {', '.join(sorted(set(days)))} hold {found.rows} rows, their manifests say "
-            f"{told.rows}, or others. Nothing was replaced. Find the damaged file: stickybus history verify",
+            f"{archive.where}: the files of {', '.join(sorted(set(days)))} hold {found.rows} rows, "
+            f"their manifests say {told.rows}, or others. Nothing was replaced. Find the damaged "
+            "file: stickybus history verify",
             path=archive.where,
         )

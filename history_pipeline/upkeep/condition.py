@@ -34,8 +34,8 @@ def chosen(rows: DataFrame, where: str) -> DataFrame:
     plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
     if not plan.deterministic():
         raise ReplayConditionError(
-            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose entries by their "
-            "columns."
+            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose "
+            "entries by their columns."
         )
     return found.where(f.col("processing_state") != State.REAPED.value)
 
@@ -64,8 +64,9 @@ def counted(wanted: DataFrame, where: str) -> Counted:
     except (PySparkException, Py4JError) as error:
         named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
         raise ReplayConditionError(
-            f"the condition {where!r} can't be computed of some entry: {named[1] if named else type(error).__name__}. "
-            "Nothing was posted. Functions such as try_cast give NULL instead."
+            f"the condition {where!r} can't be computed of some entry: "
+            f"{named[1] if named else type(error).__name__}. Nothing was posted. Functions such "
+            "as try_cast give NULL instead."
         ) from error
 
 

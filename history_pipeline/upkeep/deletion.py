@@ -148,9 +148,10 @@ def delete_run(history: History, archive: Archive, manifest: Manifest, told: Tol
     except _OtherRowsError as error:
         found = compared(history, archive, manifest)
         raise ArchiveMismatchError(
-            f"{history.table}: {error.rows} rows of history would be deleted, but run {manifest.run} archived "
-            f"{manifest.fingerprint.rows}, or others. Not archived: {_named(found.late)}. Nothing was deleted; what was archived "
-            "stays. Start it again: it deletes those that are archived, one by one, and archives the others.",
+            f"{history.table}: {error.rows} rows of history would be deleted, but run "
+            f"{manifest.run} archived {manifest.fingerprint.rows}, or others. Not archived: "
+            f"{_named(found.late)}. Nothing was deleted; what was archived stays. Start it again: "
+            "it deletes those that are archived, one by one, and archives the others.",
             run=manifest.run,
             archived=manifest.fingerprint.rows,
             found=error.rows,
@@ -176,9 +177,10 @@ def finish_run(history: History, archive: Archive, manifest: Manifest, *, logged
             else ""
         )
         raise ArchiveConflictError(
-            f"{archive.where} is the archive of {manifest.database}: {history.name} has not deleted the run "
-            f"{manifest.run}, nor holds its {manifest.fingerprint.rows} rows.{shown} Nothing was archived or deleted. "
-            "Name another directory for this database.",
+            f"{archive.where} is the archive of {manifest.database}: {history.name} has not "
+            f"deleted the run {manifest.run}, nor holds its {manifest.fingerprint.rows} "
+            f"rows.{shown} Nothing was archived or deleted. Name another directory for this "
+            "database.",
             path=archive.where,
         )
     newest = archive.extent(manifest.files).newest
@@ -193,8 +195,9 @@ def finish_run(history: History, archive: Archive, manifest: Manifest, *, logged
         )
         if deleted != len(found.archived):
             raise ArchiveMismatchError(
-                f"{history.table}: {len(found.archived)} rows of history are in run {manifest.run} of the archive, "
-                f"{deleted} would be deleted. Nothing was deleted. Start it again.",
+                f"{history.table}: {len(found.archived)} rows of history are in run {manifest.run} "
+                f"of the archive, {deleted} would be deleted. Nothing was deleted. Start it "
+                "again.",
                 run=manifest.run,
                 archived=len(found.archived),
                 found=deleted,
@@ -259,7 +262,11 @@ def _delete_range(
         last_id = history.statements.range_page(
             connection, first_id=first_id, last_id=manifest.last_id, limit=DELETE_ROWS
         )
-        page: dict[str, Any] = {"first_id": first_id, "last_id": last_id, "before": manifest.before}
+        page: dict[str, Any] = {
+            "first_id": first_id,
+            "last_id": last_id,
+            "before": manifest.before,
+        }
         # Locked: else a row could vanish, and another appear, between the look and the deletion.
         # One that appears nevertheless is deleted besides the locked ones, and counted.
         found = sorted(history.statements.locked_range(connection, **page))

@@ -33,8 +33,8 @@ def files_lock(database: Database, archive: ArchiveLog[Storage]) -> Iterator[Con
     with database.holding(name) as connection:
         if connection is None:
             raise ArchiveConflictError(
-                f"{archive.where}: another compaction, expiry or erasure is under way, by {database.holder(name)}. "
-                "Nothing was done. Wait for its end.",
+                f"{archive.where}: another compaction, expiry or erasure is under way, by "
+                f"{database.holder(name)}. Nothing was done. Wait for its end.",
                 path=archive.where,
             )
         yield connection

@@ -22,7 +22,7 @@ def history_lock(database: Database, table: str) -> Iterator[Connection]:
     with database.holding(name) as connection:
         if connection is None:
             raise ArchiveConflictError(
-                f"{name}: another archive, replay, erasure or truncation is under way, by {database.holder(name)}. "
-                "Nothing was done. Wait for its end."
+                f"{name}: another archive, replay, erasure or truncation is under way, by "
+                f"{database.holder(name)}. Nothing was done. Wait for its end."
             )
         yield connection

@@ -105,8 +105,8 @@ def write(archive: ArchiveLog[Storage], number: int, content: bytes) -> None:
         return
     if there is not None and not content.startswith(there):
         raise ArchiveConflictError(
-            f"{archive.where}/{path} was published by an earlier version of this library meanwhile. Nothing was deleted. "
-            "Start it again.",
+            f"{archive.where}/{path} was published by an earlier version of this library "
+            "meanwhile. Nothing was deleted. Start it again.",
             path=f"{archive.where}/{path}",
         )
     archive.storage.put(path, content)
@@ -147,7 +147,8 @@ def _check_apart(
     if (manifest.kind is Kind.ARCHIVE) == (other == Kind.ARCHIVE):
         archive.storage.remove(f"data/{manifest.run}")
         raise ArchiveConflictError(
-            f"{archive.where}/{manifest.path} was published by another {other} meanwhile, run {label(content).run}. "
-            "Nothing of this run was published or deleted. Start it again.",
+            f"{archive.where}/{manifest.path} was published by another {other} meanwhile, run "
+            f"{label(content).run}. Nothing of this run was published or deleted. Start it "
+            "again.",
             path=f"{archive.where}/{manifest.path}",
         ) from error

@@ -44,8 +44,9 @@ def check_finished(archive: ArchiveLog[Storage], found: Agreement) -> None:
     if unlogged or found.unfinished:
         [first, *_others] = unlogged + found.unfinished
         raise ArchiveConflictError(
-            f"{archive.where}: run {first.run} is not finished, or of an earlier version. Nothing was changed. If an "
-            "archive is under way, wait for its end. Else start `stickybus history archive` first, which finishes it.",
+            f"{archive.where}: run {first.run} is not finished, or of an earlier version. Nothing "
+            "was changed. If an archive is under way, wait for its end. Else start `stickybus "
+            "history archive` first, which finishes it.",
             path=archive.where,
         )
 
@@ -70,9 +71,11 @@ def _check_data(archive: ArchiveLog[Storage], manifests: list[Manifest], lost: M
     for file in lost.files:
         if file.path in live and sizes.get(file.path) != file.size_bytes:
             raise ArchiveDamagedError(
-                f"{archive.where} lacks the manifest and the data of run {lost.run}, which has {lost.fingerprint.rows} "
-                f"rows: it seems to be an older copy. Missing: {file.path}. Nothing was archived, written or removed. "
-                "Bring the directory back from its newest copy. If its archive was moved away from here, name the directory "
-                "where it is now, or another one for a new archive: this name stays that of the old one.",
+                f"{archive.where} lacks the manifest and the data of run {lost.run}, which has "
+                f"{lost.fingerprint.rows} rows: it seems to be an older copy. Missing: "
+                f"{file.path}. Nothing was archived, written or removed. Bring the directory back "
+                "from its newest copy. If its archive was moved away from here, name the "
+                "directory where it is now, or another one for a new archive: this name stays "
+                "that of the old one.",
                 path=f"{archive.where}/{file.path}",
             )

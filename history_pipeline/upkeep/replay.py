@@ -213,9 +213,9 @@ class _Replay:
                 posted += database.write(work)
             except IntegrityError as error:
                 raise ReplayError(
-                    f"{self.history.table}: the database refused an entry of {min(batch)} to {max(batch)} of "
-                    f"{self.archive.where}: {error.orig}. Of this batch nothing was posted; {posted} entries before it "
-                    "were, and are not posted again.",
+                    f"{self.history.table}: the database refused an entry of {min(batch)} to "
+                    f"{max(batch)} of {self.archive.where}: {error.orig}. Of this batch nothing "
+                    f"was posted; {posted} entries before it were, and are not posted again.",
                     posted=posted,
                     table=self.history.table,
                 ) from error

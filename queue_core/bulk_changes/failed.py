@@ -8,7 +8,12 @@ from typing import Unpack
 import msgspec
 
 from queue_core.bulk_changes.bulk_change import BulkChange, wanted_of
-from queue_core.bulk_options import DeadLetterOptions, FailedFilters, FailedOptions, RetryAllOptions
+from queue_core.bulk_options import (
+    DeadLetterOptions,
+    FailedFilters,
+    FailedOptions,
+    RetryAllOptions,
+)
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry
 from queue_core.model.states import State, States
@@ -148,8 +153,8 @@ class FailedEntries(BulkChange):
         chosen = state_values(states)
         if not set(chosen) <= set(REPEATABLE):
             raise InvalidPostError(
-                f"{self._bulk_label}: states={', '.join(chosen)} is not allowed. Allowed: one or both of "
-                f"{', '.join(REPEATABLE)}. Nothing was written.",
+                f"{self._bulk_label}: states={', '.join(chosen)} is not allowed. Allowed: one or "
+                f"both of {', '.join(REPEATABLE)}. Nothing was written.",
                 queue_name=self._bulk_queue,
                 key="states",
             )

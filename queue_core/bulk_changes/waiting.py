@@ -57,7 +57,8 @@ class WaitingEntries(BulkChange):
         """
         if wanted_of(filters) == Filter():
             raise InvalidPostError(
-                f"{self._bulk_label}: remove_all takes a filter; clear removes everything. Nothing was removed.",
+                f"{self._bulk_label}: remove_all takes a filter; clear removes everything. Nothing "
+                "was removed.",
                 queue_name=self._bulk_queue,
             )
         return self._remove(filters, dry_run=dry_run, progress=progress, stop=stop)

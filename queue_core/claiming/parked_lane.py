@@ -97,8 +97,9 @@ class ParkedLane:
     def _expire(self, ids: list[int]) -> None:
         store = self._holdings.store
         reason = (
-            f"UnknownEvent: no node has known this type and queue for {store.config.unknown_retention_days:g} days; "
-            "it was never run. Its payload is kept here."
+            "UnknownEvent: no node has known this type and queue for "
+            f"{store.config.unknown_retention_days:g} days; it was never run. Its payload is kept "
+            "here."
         )
         ended = {
             "processing_state": State.FAILED.value,

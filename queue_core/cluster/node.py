@@ -109,7 +109,8 @@ class Node:
             row = self.database.fetch(lambda connection: self._nodes.node(connection, self.name))
             answered = self.clock.monotonic()
             if answered - looked_at > self.config.lease_seconds / 2:
-                seen = None  # while this process, or the database, was away, the holder could not beat either
+                # While this process, or the database, was away, the holder could not beat either.
+                seen = None
             looked_at = answered
             if row is None:
                 if self._enter():
@@ -226,7 +227,8 @@ class Node:
                 epoch=self.epoch,
                 beat=self._beat,
                 now=self.clock.now(),
-                serves=self._serves(),  # it may have changed: queues start and stop, types are registered
+                # It may have changed: queues start and stop, types are registered.
+                serves=self._serves(),
             )
             asks = sent - self._clock_read_at >= CLOCK_SHARE * self.config.lease_seconds
             read = partial(self.database.dialect.database_now, connection)
@@ -302,9 +304,9 @@ class Node:
 
 def _taken(row: Row[Any]) -> NodeNameTakenError:
     return NodeNameTakenError(
-        f"the node name {row.name!r} is held by a live node: host {row.hostname}, pid {row.pid}, since "
-        f"{row.started_date.isoformat()}. Nothing was started. Give this process another node_name, or none: the "
-        "default is distinct for each process.",
+        f"the node name {row.name!r} is held by a live node: host {row.hostname}, pid {row.pid}, "
+        f"since {row.started_date.isoformat()}. Nothing was started. Give this process another "
+        "node_name, or none: the default is distinct for each process.",
         node_name=row.name,
         hostname=row.hostname,
         pid=row.pid,

@@ -70,8 +70,8 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
             table = member.store.config.table
             if table in [other.store.config.table for other in node.members]:
                 raise LifecycleError(
-                    f"node {name!r} already runs a bus or service on the table {table!r} in this process. Nothing was "
-                    "started. Give this one another table or node_name.",
+                    f"node {name!r} already runs a bus or service on the table {table!r} in this "
+                    "process. Nothing was started. Give this one another table or node_name.",
                     node_name=name,
                     table=table,
                 )
@@ -98,9 +98,9 @@ def _check_agreement(node: Node, member: Member) -> None:
         if has != wants:
             tables = ", ".join(other.store.config.table for other in node.members)
             raise ConfigurationError(
-                f"node {node.name!r}: {key}={wants!r} of the member on {member.store.config.table} differs from {key}="
-                f"{has!r} of the members on {tables}. Nothing was started. Give all members of a process that are on "
-                "one database the same NodeConfig.",
+                f"node {node.name!r}: {key}={wants!r} of the member on {member.store.config.table} "
+                f"differs from {key}={has!r} of the members on {tables}. Nothing was started. "
+                "Give all members of a process that are on one database the same NodeConfig.",
                 key=key,
                 value=wants,
                 node_name=node.name,

@@ -71,8 +71,9 @@ def redispatch(
         values={"processing_state": State.REAPED.value, "finished_date": now},
     )
     reason = (
-        f"PoisonEntry: the process that ran this entry died {config.max_redispatches + 1} times, while it was the "
-        "only entry under suspicion there. It was not run again; its payload is kept here."
+        f"PoisonEntry: the process that ran this entry died {config.max_redispatches + 1} times, "
+        "while it was the only entry under suspicion there. It was not run again; its payload is "
+        "kept here."
     )
     ended = {"processing_state": State.FAILED, "finished_date": now, "last_error": reason}
     statements.to_history(connection, ids=[row.record_id for row in poison], values=ended)

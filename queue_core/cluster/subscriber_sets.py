@@ -132,7 +132,10 @@ class SubscriberWatch:
                 class_name=difference.class_name,
                 here=here,
                 elsewhere=difference.described(besides=here),
-                note="each node runs its share of these events with its own subscribers alone; expected during a deploy only",
+                note=(
+                    "each node runs its share of these events with its own subscribers alone; "
+                    "expected during a deploy only"
+                ),
             )
 
 

@@ -34,8 +34,9 @@ def lost_order(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-order",
                 Severity.DANGER,
                 table,
-                f"{counted(len(lost))} of {table}: waiting for the turn of an order key, and no row of queue_ordered has "
-                "a place for it, because somebody has deleted it by hand. Nothing will start them.",
+                f"{counted(len(lost))} of {table}: waiting for the turn of an order key, and no "
+                "row of queue_ordered has a place for it, because somebody has deleted it by "
+                "hand. Nothing will start them.",
                 _anew(table, lost),
             )
 
@@ -54,8 +55,9 @@ def headless_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "headless-keys",
                 Severity.DANGER,
                 row.queue_name,
-                f"entries of {row.queue_name!r} in {table} with the order key {shown(row.order_key)} wait, and {why}: "
-                "somebody has deleted a row by hand. Nothing will start them.",
+                f"entries of {row.queue_name!r} in {table} with the order key "
+                f"{shown(row.order_key)} wait, and {why}: somebody has deleted a row by hand. "
+                "Nothing will start them.",
                 cure,
             )
 
@@ -70,9 +72,9 @@ def lost_limit_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-limit-keys",
                 Severity.DANGER,
                 table,
-                f"entries of {table} wait for a place of their limit keys, of which {len(rows):,} have no row of "
-                "queue_limit_keys, because somebody has deleted it by hand. They wait until another entry of the key is "
-                "claimed.",
+                f"entries of {table} wait for a place of their limit keys, of which {len(rows):,} "
+                "have no row of queue_limit_keys, because somebody has deleted it by hand. They "
+                "wait until another entry of the key is claimed.",
                 _anew(table, [row.record_id for row in rows]),
             )
 
@@ -87,9 +89,11 @@ def uncounted_groups(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "uncounted-groups",
                 Severity.DANGER,
                 row.queue_name,
-                f"Group {row.group_id} of {row.queue_name!r} in {main.name} has no row of queue_group_ends, because somebody "
-                "has deleted it by hand: it will never be complete, and no call finds it.",
-                f"DELETE FROM queue_groups WHERE group_id = {row.group_id} # and post what its callbacks were to do",  # noqa: S608 -- as above
+                f"Group {row.group_id} of {row.queue_name!r} in {main.name} has no row of "
+                "queue_group_ends, because somebody has deleted it by hand: it will never be "
+                "complete, and no call finds it.",
+                f"DELETE FROM queue_groups WHERE group_id = {row.group_id} "  # noqa: S608 -- as above
+                "# and post what its callbacks were to do",
             )
 
 

@@ -47,9 +47,11 @@ def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "waiting-entries",
                 Severity.DANGER,
                 queue_name,
-                f"{entries:,} entries or more of {queue_name!r} in {statements.main.name} wait, due for up to "
-                f"{lasting((scope.now - oldest).total_seconds())}: no node serves them, or not fast enough.",
-                "stickybus worker MODULE:OBJECT # one more, or more handler_threads; who serves what: stickybus nodes",
+                f"{entries:,} entries or more of {queue_name!r} in {statements.main.name} wait, "
+                f"due for up to {lasting((scope.now - oldest).total_seconds())}: no node serves "
+                "them, or not fast enough.",
+                "stickybus worker MODULE:OBJECT # one more, or more handler_threads; who serves "
+                "what: stickybus nodes",
             )
 
 
@@ -61,11 +63,12 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "parked-entries",
                 Severity.DANGER,
                 row.queue_name,
-                f"{row.entries:,} entries or more of {row.queue_name!r} in {statements.main.name} are parked, the oldest for "
-                f"{lasting((scope.now - row.oldest).total_seconds())}: no node knows their type or queue. They end FAILED "
-                "after unknown_retention_days (14).",
-                f"Deploy a node that handles them; which types: stickybus entries list --table {statements.main.name} "
-                f"--queue {row.queue_name}",
+                f"{row.entries:,} entries or more of {row.queue_name!r} in {statements.main.name} "
+                f"are parked, the oldest for {lasting((scope.now - row.oldest).total_seconds())}: "
+                "no node knows their type or queue. They end FAILED after unknown_retention_days "
+                "(14).",
+                "Deploy a node that handles them; which types: stickybus entries list --table "
+                f"{statements.main.name} --queue {row.queue_name}",
             )
 
 
@@ -91,10 +94,11 @@ def lost_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-keys",
                 Severity.DANGER,
                 main.name,
-                f"{len(lost):,} keys of {main.name} are kept for entries that are neither live nor in history: {named}. "
-                "Somebody has deleted them by hand, and posts with these keys write nothing.",
-                f"stickybus keys release {shlex.quote(lost[0].entry_key)} --queue {shlex.quote(lost[0].queue_name)} "
-                f"--table {main.name}",
+                f"{len(lost):,} keys of {main.name} are kept for entries that are neither live nor "
+                f"in history: {named}. Somebody has deleted them by hand, and posts with these "
+                "keys write nothing.",
+                f"stickybus keys release {shlex.quote(lost[0].entry_key)} --queue "
+                f"{shlex.quote(lost[0].queue_name)} --table {main.name}",
             )
 
 
@@ -136,10 +140,11 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "dead-letters",
                 Severity.DANGER if age < NEWS_SECONDS else Severity.NOTE,
                 row.queue_name,
-                f"{counted(row.entries)} of {row.queue_name!r} in {statements.main.name} ended FAILED, the newest "
-                f"{lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and nobody has tried again.",
-                f"stickybus history list --dead-letters --table {statements.main.name} --queue {row.queue_name} # then "
-                "stickybus entries retry ID..., or discard ID...",
+                f"{counted(row.entries)} of {row.queue_name!r} in {statements.main.name} ended "
+                f"FAILED, the newest {lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and "
+                "nobody has tried again.",
+                f"stickybus history list --dead-letters --table {statements.main.name} --queue "
+                f"{row.queue_name} # then stickybus entries retry ID..., or discard ID...",
             )
 
 
@@ -157,8 +162,9 @@ def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "retention",
                 Severity.NOTE,
                 past.name,
-                f"{past.name} has more than {MUCH_HISTORY_ROWS:,} rows, the oldest from {oldest:%Y-%m-%d}. The queue never "
-                "reads them; they cost disk space, and time for backups and searches.",
+                f"{past.name} has more than {MUCH_HISTORY_ROWS:,} rows, the oldest from "
+                f"{oldest:%Y-%m-%d}. The queue never reads them; they cost disk space, and time "
+                "for backups and searches.",
                 f"stickybus history truncate --table {statements.main.name} --before 90d",
             )
 
@@ -175,9 +181,11 @@ def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding
                 "missing-partitions",
                 Severity.SLOW,
                 past.name,
-                f"the newest partition of {past.name} ended on {until:%Y-%m-%d}. What ends now is in the last one, which is "
-                "never dropped: no node runs, or none may change tables.",
-                f"stickybus history partition --table {statements.main.name} --by {newest.period or 'month'}",
+                f"the newest partition of {past.name} ended on {until:%Y-%m-%d}. What ends now is "
+                "in the last one, which is never dropped: no node runs, or none may change "
+                "tables.",
+                f"stickybus history partition --table {statements.main.name} --by "
+                f"{newest.period or 'month'}",
             )
 
 

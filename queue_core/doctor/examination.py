@@ -97,8 +97,8 @@ def _clock_skew(database: Database, clock: Clock) -> tuple[datetime, list[Findin
         "clock-skew",
         Severity.NOTE,
         "this host",
-        f"its clock is {abs(skew):.1f} s {way} the database's. Stickybus follows the database's; dates that your own "
-        "programs write don't.",
+        f"its clock is {abs(skew):.1f} s {way} the database's. Stickybus follows the database's; "
+        "dates that your own programs write don't.",
         "Let both machines follow NTP: timedatectl set-ntp true",
     )
     return shown, [finding]
@@ -119,7 +119,7 @@ def _misfit(report: schema.SchemaReport) -> Iterator[Finding]:
             "schema",
             Severity.DANGER,
             "schema",
-            f"the schema is {report.fit.value} (found {report.found or 'none'}, this version has {report.expected}): nothing "
-            "can be posted. Its tables were not looked at.",
+            f"the schema is {report.fit.value} (found {report.found or 'none'}, this version has "
+            f"{report.expected}): nothing can be posted. Its tables were not looked at.",
             cures[report.fit],
         )

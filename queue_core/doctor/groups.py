@@ -38,8 +38,8 @@ def _group(group: GroupStatus, scope: Scope) -> Iterator[Finding]:
             "miscounted-groups",
             Severity.DANGER,
             group.queue_name,
-            f"{which} counts {group.total - group.live:,} members that have ended, and {group.total:,} in all: somebody "
-            "has changed rows by hand.",
+            f"{which} counts {group.total - group.live:,} members that have ended, and "
+            f"{group.total:,} in all: somebody has changed rows by hand.",
             cure,
         )
     elif group.live == 0 and group.sealed_date is not None and age > SEALED_SECONDS:
@@ -47,8 +47,9 @@ def _group(group: GroupStatus, scope: Scope) -> Iterator[Finding]:
             "unfinished-groups",
             Severity.DANGER,
             group.queue_name,
-            f"{which} was sealed {lasting(age)} ago and has no member that lives, and its callbacks were not posted: no "
-            "node has looked at it, or somebody has changed rows by hand.",
+            f"{which} was sealed {lasting(age)} ago and has no member that lives, and its "
+            "callbacks were not posted: no node has looked at it, or somebody has changed rows "
+            "by hand.",
             f"{cure} # which looks at it once more",
         )
     elif group.live == 0 and group.sealed_date is None and age > UNSEALED_SECONDS:
@@ -56,8 +57,8 @@ def _group(group: GroupStatus, scope: Scope) -> Iterator[Finding]:
             "unsealed-groups",
             Severity.NOTE,
             group.queue_name,
-            f"{which} was opened {lasting(age)} ago, all its {group.total:,} members have ended, and nobody has sealed it: "
-            "its callbacks wait for that.",
+            f"{which} was opened {lasting(age)} ago, all its {group.total:,} members have ended, "
+            "and nobody has sealed it: its callbacks wait for that.",
             cure,
         )
 

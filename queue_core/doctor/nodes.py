@@ -46,7 +46,8 @@ def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 Severity.DANGER,
                 row.name,
                 f"the node {row.name!r} (process {row.pid} on {row.hostname}) last beat "
-                f"{lasting(_silence(row, scope))} ago, with a lease of {row.lease_seconds:g} s. {why}; what it held waits.",
+                f"{lasting(_silence(row, scope))} ago, with a lease of {row.lease_seconds:g} s. "
+                f"{why}; what it held waits.",
                 "stickybus worker MODULE:OBJECT # any live node takes over what a dead one left",
             )
 
@@ -70,8 +71,9 @@ def stranded_lane(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "stranded-lane",
                 Severity.DANGER,
                 lane,
-                f"entries of {table} wait for the node {lane!r} ({states.get(lane, 'no such node')}), and no live node "
-                "serves that table, which would take them over.",
+                f"entries of {table} wait for the node {lane!r} "
+                f"({states.get(lane, 'no such node')}), and no live node serves that table, which "
+                "would take them over.",
                 "stickybus worker MODULE:OBJECT # with a bus or service on that table",
             )
 
@@ -86,8 +88,10 @@ def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "overdue-schedule",
                 Severity.DANGER,
                 row.name,
-                f"the schedule {row.name!r} of {row.queue_name} was due {lasting(late)} ago: no live node serves its queue.",
-                f"stickybus worker MODULE:OBJECT # with the service of {row.queue_name} and its queue",
+                f"the schedule {row.name!r} of {row.queue_name} was due {lasting(late)} ago: no "
+                "live node serves its queue.",
+                f"stickybus worker MODULE:OBJECT # with the service of {row.queue_name} and its "
+                "queue",
             )
 
 
@@ -99,10 +103,11 @@ def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Find
             "differing-subscribers",
             Severity.DANGER if done else Severity.NOTE,
             difference.class_name,
-            f"events {difference.class_name!r} of {difference.queue_name!r} in {difference.table} have other subscribers on "
-            f"other nodes: {difference.described()}. Each node runs its share with its own, and the others never see it.",
-            "Give all nodes of a bus the same subscribers, or each service a bus with a table of its own"
-            + ("" if done else "; during a deploy, wait for its end"),
+            f"events {difference.class_name!r} of {difference.queue_name!r} in {difference.table} "
+            f"have other subscribers on other nodes: {difference.described()}. Each node runs its "
+            "share with its own, and the others never see it.",
+            "Give all nodes of a bus the same subscribers, or each service a bus with a table of "
+            "its own" + ("" if done else "; during a deploy, wait for its end"),
         )
 
 
@@ -121,8 +126,8 @@ def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iter
                 "connections",
                 Severity.DANGER,
                 limit.whose,
-                f"{limit.used} of the {limit.most} connections of {limit.whose} are taken: nodes that get none can't beat, "
-                "and posts fail.",
+                f"{limit.used} of the {limit.most} connections of {limit.whose} are taken: nodes "
+                "that get none can't beat, and posts fail.",
                 limit.cure,
             )
         elif needed > FULL * limit.most:
@@ -130,8 +135,8 @@ def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iter
                 "connections",
                 Severity.SLOW,
                 limit.whose,
-                f"{len(members)} buses and services of live nodes keep {AT_REST} connections each; {limit.whose} allows "
-                f"{limit.most}.",
+                f"{len(members)} buses and services of live nodes keep {AT_REST} connections each; "
+                f"{limit.whose} allows {limit.most}.",
                 limit.cure,
             )
 

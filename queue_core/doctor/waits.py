@@ -104,8 +104,9 @@ def lost_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-waits",
                 Severity.DANGER,
                 table,
-                f"{counted(len(lost))} of {table}: waiting for others, and no row of queue_waits says for which, because "
-                "somebody has deleted it by hand. Nothing will release them.",
+                f"{counted(len(lost))} of {table}: waiting for others, and no row of queue_waits "
+                "says for which, because somebody has deleted it by hand. Nothing will release "
+                "them.",
                 _release(table, lost),
             )
 
@@ -121,9 +122,9 @@ def circular_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "circular-waits",
                 Severity.DANGER,
                 table,
-                f"{counted(len(circular))} of {table}: waiting for an entry that comes after it by the order of a key "
-                f"({named}). Somebody has changed rows by hand, or a preview of this version has retried it. Neither "
-                "will start.",
+                f"{counted(len(circular))} of {table}: waiting for an entry that comes after it by "
+                f"the order of a key ({named}). Somebody has changed rows by hand, or a preview "
+                "of this version has retried it. Neither will start.",
                 _release(table, [waiter for waiter, _ in circular]),
             )
 

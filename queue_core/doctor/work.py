@@ -29,8 +29,8 @@ def miscounted_queues(connection: Connection, scope: Scope) -> Iterator[Finding]
             "miscounted-queues",
             Severity.NOTE,
             queue,
-            f"The queue {queue!r} has tasks, and no count of them: somebody has inserted them by hand. Statistics don't "
-            "show the queue.",
+            f"The queue {queue!r} has tasks, and no count of them: somebody has inserted them by "
+            "hand. Statistics don't show the queue.",
             _correction(
                 queue,
                 f"(SELECT COUNT(*) FROM work_tasks WHERE queue = {_quoted(queue)})",  # noqa: S608 -- shown, not run
@@ -43,8 +43,8 @@ def _miscounted(queue: str, total: int, there: int) -> Finding:
         "miscounted-queues",
         Severity.NOTE,
         queue,
-        f"The queue {queue!r} has {there:,} tasks, and its counts say {total:,}: somebody has changed rows by hand. "
-        "Statistics are wrong.",
+        f"The queue {queue!r} has {there:,} tasks, and its counts say {total:,}: somebody has "
+        "changed rows by hand. Statistics are wrong.",
         _correction(queue, str(there - total)),
     )
 
@@ -66,9 +66,10 @@ def docs_without_set(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "docs-without-set",
             Severity.DANGER,
             row.namespace,
-            f"The docs at {row.doc_key!r} in {row.namespace!r} have no set: somebody has deleted it by hand. They are "
-            "not read, and can't be changed.",
-            f"WorkQueue.claim_docs(DocClaim({row.namespace!r}, {row.doc_key!r})) # which adds the set",
+            f"The docs at {row.doc_key!r} in {row.namespace!r} have no set: somebody has deleted "
+            "it by hand. They are not read, and can't be changed.",
+            f"WorkQueue.claim_docs(DocClaim({row.namespace!r}, {row.doc_key!r})) # which adds "
+            "the set",
         )
 
 
@@ -81,10 +82,10 @@ def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
             Severity.DANGER,
             row.name,
             f"the schedule {row.name!r} of the work queue's {row.queue!r} was due "
-            f"{lasting((scope.now - row.next_due).total_seconds())} ago: nobody claims from its queue, or its task can't be "
-            "inserted.",
-            f"Start a worker that claims from {row.queue!r}; if one does, its log says why: schedule_failed, or "
-            "schedule_unreadable",
+            f"{lasting((scope.now - row.next_due).total_seconds())} ago: nobody claims from its "
+            "queue, or its task can't be inserted.",
+            f"Start a worker that claims from {row.queue!r}; if one does, its log says why: "
+            "schedule_failed, or schedule_unreadable",
         )
 
 

@@ -130,9 +130,9 @@ class KeyLink:
         fresh = {
             "record_id": record_id,
             "requeue": None,
-            "look_date": later(following.effective_date, LOOK_SECONDS)
-            if row.keep == PERIOD
-            else None,
+            "look_date": (
+                later(following.effective_date, LOOK_SECONDS) if row.keep == PERIOD else None
+            ),
         }
         self.keys.change(connection, self.table_name, row.queue_name, [row.entry_key], fresh)
 
@@ -176,8 +176,8 @@ class KeyLink:
                     return
                 raise DuplicateKeyError(
                     f"{queue_name}: entry {record_id} had the key {key!r}, which belongs to entry "
-                    f"{hold.record_id} now ({hold.state.value}). Nothing was written; to run it once more "
-                    "without its key, retry it with force.",
+                    f"{hold.record_id} now ({hold.state.value}). Nothing was written; to run it "
+                    "once more without its key, retry it with force.",
                     queue_name=queue_name,
                     key=key,
                     record_id=hold.record_id,

@@ -32,7 +32,8 @@ class CapturedContext:
         }
         if len(self._variables) < len(found):
             raise ConfigurationError(
-                "context: two of the variables have one name, by which an entry would tell them apart.",
+                "context: two of the variables have one name, by which an entry would tell them "
+                "apart.",
                 key="context",
             )
 
@@ -49,8 +50,8 @@ class CapturedContext:
         for name, value in values.items():
             if not isinstance(value, str):
                 raise InvalidPostError(
-                    f"{queue_name}: the context variable {name} is a {type(value).__name__}, not a text. "
-                    "Nothing was written.",
+                    f"{queue_name}: the context variable {name} is a {type(value).__name__}, not a "
+                    "text. Nothing was written.",
                     queue_name=queue_name,
                     key="context",
                 )

@@ -24,7 +24,8 @@ def due_date(
     """
     if (at is None) == (delay is None):
         raise InvalidPostError(
-            f"{queue_name}: give either at=… (an aware date) or delay=… (seconds or a timedelta). Nothing was written.",
+            f"{queue_name}: give either at=… (an aware date) or delay=… (seconds or a timedelta). "
+            "Nothing was written.",
             queue_name=queue_name,
             key="at",
         )
@@ -35,7 +36,8 @@ def due_date(
         return now() + length
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidPostError(
-            f"{queue_name}: delay={shown(delay)} gives no date that can be stored. Nothing was written.",
+            f"{queue_name}: delay={shown(delay)} gives no date that can be stored. Nothing was "
+            "written.",
             queue_name=queue_name,
             key="delay",
         ) from error

@@ -103,8 +103,8 @@ class EncryptedCodec(BoundCodec):
             plain = self._cipher.decrypt(nonce, secret, self._bound_to(event_name))
         except (InvalidTag, ValueError):
             raise ValueError(
-                f"the key of {self._name} can't decrypt it. It was changed, was written with another "
-                "key of this id, or belongs to an event of another name"
+                f"the key of {self._name} can't decrypt it. It was changed, was written with "
+                "another key of this id, or belongs to an event of another name"
             ) from None
         return self._inner.decode(unpacked(plain), event_type)
 

@@ -70,8 +70,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     def __repr__(self) -> str:
         return (
-            f"Entry(record_id={self.record_id}, queue_name={self.queue_name!r}, class_name={self.class_name!r}, "
-            f"processing_state={self.processing_state.value})"
+            f"Entry(record_id={self.record_id}, queue_name={self.queue_name!r}, "
+            f"class_name={self.class_name!r}, processing_state={self.processing_state.value})"
         )
 
     settled = OldName[SubscriberProgress]("progress")
@@ -113,8 +113,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
             return msgspec.json.decode(text, type=kind)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise PayloadNotDecodableError(
-                f"Entry {self.record_id} ({self.class_name}) of {self.queue_name} can't be read: {column}: {error}. "
-                "Its bytes are kept.",
+                f"Entry {self.record_id} ({self.class_name}) of {self.queue_name} can't be read: "
+                f"{column}: {error}. Its bytes are kept.",
                 record_id=self.record_id,
                 queue_name=self.queue_name,
                 class_name=self.class_name,

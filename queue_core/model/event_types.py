@@ -47,8 +47,8 @@ class EventTypes:
         if not isinstance(event_type, type) or not is_event_type(event_type):
             called = event_type.__qualname__ if isinstance(event_type, type) else shown(event_type)
             raise ConfigurationError(
-                f"{called} can't be an event type. "
-                "Allowed: a dataclass, an attrs class, a msgspec Struct, a pydantic model; for plain dicts a name.",
+                f"{called} can't be an event type. Allowed: a dataclass, an attrs class, a msgspec "
+                "Struct, a pydantic model; for plain dicts a name.",
                 key="event_type",
                 value=called,
             )
@@ -58,8 +58,9 @@ class EventTypes:
             known = self._types.get(name)
             if known is not None and _path(known) != _path(event_type):
                 raise ConfigurationError(
-                    f"The event name {name!r} belongs to {_path(known)}, so {_path(event_type)} can't have it. "
-                    "Register one of them under a name of its own: bus.register_event(event_type, name=…).",
+                    f"The event name {name!r} belongs to {_path(known)}, so {_path(event_type)} "
+                    "can't have it. Register one of them under a name of its own: "
+                    "bus.register_event(event_type, name=…).",
                     key="event_type",
                     value=name,
                     class_name=name,
@@ -111,8 +112,8 @@ class EventTypes:
             known = self._types.get(event_name)
             if known is not None:
                 raise ConfigurationError(
-                    f"The event name {event_name!r} belongs to {_path(known)}: post an instance of it, or give the dict "
-                    "a name of its own. Nothing was written.",
+                    f"The event name {event_name!r} belongs to {_path(known)}: post an instance of "
+                    "it, or give the dict a name of its own. Nothing was written.",
                     key="event_name",
                     value=event_name,
                     class_name=event_name,
@@ -184,8 +185,9 @@ def _check_name(name: Any) -> None:
 def _require_event_type(event_type: type) -> None:
     if not is_event_type(event_type):
         raise PayloadNotSerialisableError(
-            f"{event_type.__qualname__} not posted: it is no event type. Nothing was written. "
-            "Post a dataclass, an attrs class, a msgspec Struct, a pydantic model, or a plain dict with event_name.",
+            f"{event_type.__qualname__} not posted: it is no event type. Nothing was written. Post "
+            "a dataclass, an attrs class, a msgspec Struct, a pydantic model, or a plain dict "
+            "with event_name.",
             class_name=event_type.__name__,
         )
 

@@ -133,14 +133,15 @@ class Codecs:
             size = _size_bytes(data)
         except Exception as error:
             raise PayloadNotSerialisableError(
-                f"{class_name} not posted: the codec {codec.name} can't write it ({error}). Nothing was written.",
+                f"{class_name} not posted: the codec {codec.name} can't write it ({error}). "
+                "Nothing was written.",
                 class_name=class_name,
                 codec=codec.name,
             ) from error
         if size > cap:
             raise PayloadTooLargeError(
-                f"{class_name} not posted: payload is {size:,} bytes, the cap is {cap:,}. Nothing was written. "
-                "Post a reference to the body, or raise max_payload_bytes.",
+                f"{class_name} not posted: payload is {size:,} bytes, the cap is {cap:,}. Nothing "
+                "was written. Post a reference to the body, or raise max_payload_bytes.",
                 class_name=class_name,
                 codec=codec.name,
                 size_bytes=size,
@@ -189,8 +190,8 @@ def _size_bytes(data: str | bytes) -> int:
 
 def _not_decodable(entry: StoredPayload, reason: str) -> PayloadNotDecodableError:
     return PayloadNotDecodableError(
-        f"Entry {entry.record_id} ({entry.class_name}) of {entry.queue_name} can't be decoded: {reason}. "
-        "Its bytes are kept.",
+        f"Entry {entry.record_id} ({entry.class_name}) of {entry.queue_name} can't be decoded: "
+        f"{reason}. Its bytes are kept.",
         record_id=entry.record_id,
         queue_name=entry.queue_name,
         class_name=entry.class_name,

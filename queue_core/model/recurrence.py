@@ -199,7 +199,8 @@ def parse(
     if (cron is None) == (every_seconds is None):
         given = "both" if cron is not None else "neither"
         raise InvalidPostError(
-            f"give either cron=… (a cron line) or every=… (seconds or a timedelta), not {given}. Nothing was scheduled.",
+            f"give either cron=… (a cron line) or every=… (seconds or a timedelta), not {given}. "
+            "Nothing was scheduled.",
             key="cron",
         )
     if every_seconds is None:

@@ -15,8 +15,8 @@ def with_limit(headers: str | None, seconds: object, queue_name: str) -> str:
     """Headers with a limit. Raises InvalidPostError."""
     if not (is_number(seconds) and seconds > 0):
         raise InvalidPostError(
-            f"{queue_name}: {_NAME}={shown(seconds)} is not allowed. Allowed: a number of seconds above 0. Nothing was "
-            "written.",
+            f"{queue_name}: {_NAME}={shown(seconds)} is not allowed. Allowed: a number of seconds "
+            "above 0. Nothing was written.",
             queue_name=queue_name,
             key=_NAME,
         )

@@ -111,8 +111,9 @@ class Settings(BaseModel):
             if key in source.values:
                 raise ConfigurationError(
                     f"{cls.__name__}: {key} can't be set here. Its settings come from variables "
-                    f"{section.environment_prefix}... and from the TOML table [{section.toml_table}], for all that "
-                    f"share them. It comes from {source.origins[key]}.",
+                    f"{section.environment_prefix}... and from the TOML table "
+                    f"[{section.toml_table}], for all that share them. It comes from "
+                    f"{source.origins[key]}.",
                     key=key,
                     value=source.values[key],
                     source=source.origins[key],

@@ -25,8 +25,8 @@ def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
             # These write into an entry that is there, and may be another group's member.
             value = shown(posting.on_conflict)
             raise InvalidPostError(
-                f"{queue_name}: on_conflict={value} is not allowed. Allowed: return or raise, with a group. "
-                "Nothing was written.",
+                f"{queue_name}: on_conflict={value} is not allowed. Allowed: return or raise, with "
+                "a group. Nothing was written.",
                 queue_name=queue_name,
                 key="on_conflict",
                 value=value,

@@ -37,7 +37,8 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
 
 def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:
     return InvalidPostError(
-        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was written.",
+        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was "
+        "written.",
         queue_name=queue_name,
         key=key,
         value=shown(value),

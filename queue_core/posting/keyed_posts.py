@@ -207,7 +207,8 @@ class KeyedPosts:
     def _duplicate(self, key: str, record_id: int | None, answer: Answer) -> DuplicateKeyError:
         who = "an earlier one of the same post" if record_id is None else f"entry {record_id}"
         return DuplicateKeyError(
-            f"{self._post.queue_name}: the key {shown(key)} belongs to {who} ({answer.value}). Nothing was written.",
+            f"{self._post.queue_name}: the key {shown(key)} belongs to {who} ({answer.value}). "
+            "Nothing was written.",
             queue_name=self._post.queue_name,
             key=key,
             record_id=record_id,

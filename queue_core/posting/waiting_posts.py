@@ -58,8 +58,8 @@ class WaitingPosts:
             missing = self._post.store.database.fetch(lambda ours: self._missing(ours, missing))
         if missing:
             raise EntryNotFoundError(
-                f"{self._post.queue_name}: after names entries that are neither live nor in history: "
-                f"{', '.join(map(str, missing[:20]))}. Nothing was written.",
+                f"{self._post.queue_name}: after names entries that are neither live nor in "
+                f"history: {', '.join(map(str, missing[:20]))}. Nothing was written.",
                 queue_name=self._post.queue_name,
                 table=self._post.store.config.table,
                 record_id=missing[0],
@@ -78,8 +78,8 @@ class WaitingPosts:
             found |= self._post.store.database.fetch(lambda ours: self._having(ours, others))
         if missing := sorted(keys - found.keys()):
             raise EntryNotFoundError(
-                f"{self._post.queue_name}: after names keys that no entry has: {', '.join(map(shown, missing[:20]))}. "
-                "Nothing was written.",
+                f"{self._post.queue_name}: after names keys that no entry has: "
+                f"{', '.join(map(shown, missing[:20]))}. Nothing was written.",
                 queue_name=self._post.queue_name,
                 table=self._post.store.config.table,
             )
@@ -152,7 +152,8 @@ def _checked(queue_name: str, awaited: object) -> Awaited:
 
 def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:
     return InvalidPostError(
-        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was written.",
+        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was "
+        "written.",
         queue_name=queue_name,
         key=key,
         value=shown(value),

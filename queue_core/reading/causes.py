@@ -66,8 +66,10 @@ def _paused(case: Case) -> Iterator[Reason]:
     if is_paused(case.entry.lane) and case.entry.lane not in lanes:
         yield Reason(
             code="resumed",
-            text="It was set aside in a pause that has ended, or behind a circuit that is closed: a live node of this "
-            "queue's table brings it back within a second.",
+            text=(
+                "It was set aside in a pause that has ended, or behind a circuit that is closed: a "
+                "live node of this queue's table brings it back within a second."
+            ),
         )
 
 
@@ -78,9 +80,12 @@ def _circuit_open(case: Case) -> Iterator[Reason]:
             when = "now" if date is None else f"at {moment(date)}"
             yield Reason(
                 code="circuit-open",
-                text=f"It has failed, and the circuit of {circuit.handler} is open since {moment(circuit.since)}: failed "
-                f"entries wait until a probe succeeds. {times(circuit.failures).capitalize()} it has failed so far. The "
-                f"next probe, entry {circuit.probe_id}, runs {when}.",
+                text=(
+                    f"It has failed, and the circuit of {circuit.handler} is open since "
+                    f"{moment(circuit.since)}: failed entries wait until a probe succeeds. "
+                    f"{times(circuit.failures).capitalize()} it has failed so far. The next "
+                    f"probe, entry {circuit.probe_id}, runs {when}."
+                ),
                 facts={
                     "handler": circuit.handler,
                     "since": circuit.since,
@@ -97,8 +102,11 @@ def _parked(case: Case) -> Iterator[Reason]:
         days = case.store.config.unknown_retention_days
         yield Reason(
             code="parked",
-            text=f"A node has set it aside, because it knew no handler of {entry.class_name} in {entry.queue_name}. It "
-            f"runs once a node knows one, and ends FAILED after {days:g} days.",
+            text=(
+                f"A node has set it aside, because it knew no handler of {entry.class_name} in "
+                f"{entry.queue_name}. It runs once a node knows one, and ends FAILED after "
+                f"{days:g} days."
+            ),
             facts={"class_name": entry.class_name, "queue_name": entry.queue_name},
         )
 
@@ -108,7 +116,10 @@ def _not_served(case: Case) -> Iterator[Reason]:
     if not serving:
         yield Reason(
             code="queue-not-served",
-            text=f"No live node serves {entry.queue_name}: none is started, or none has started this queue.",
+            text=(
+                f"No live node serves {entry.queue_name}: none is started, or none has started "
+                "this queue."
+            ),
             facts={"queue_name": entry.queue_name},
         )
     # A node of a notification service tells no subscribers: its queues may take any type.
@@ -136,28 +147,37 @@ def _behind_another(case: Case) -> Iterator[Reason]:
             if first.record_id != entry.record_id:
                 yield Reason(
                     code="behind-another",
-                    text=f"It waits behind entry {first.record_id}, which has the order key {key.order_key}, too, and "
-                    "waits for others.",
+                    text=(
+                        f"It waits behind entry {first.record_id}, which has the order key "
+                        f"{key.order_key}, too, and waits for others."
+                    ),
                     facts={**facts, "record_id": first.record_id},
                 )
             return
         yield Reason(
             code="behind-another",
-            text=f"It waits for its turn among the entries of the order key {key.order_key}, which starts within a poll "
-            "interval of a live node.",
+            text=(
+                f"It waits for its turn among the entries of the order key {key.order_key}, which "
+                "starts within a poll interval of a live node."
+            ),
             facts=facts,
         )
     elif head.held_since is None:
         yield Reason(
             code="behind-another",
-            text=f"It waits behind entry {head.record_id}, which has the order key {key.order_key}, too.",
+            text=(
+                f"It waits behind entry {head.record_id}, which has the order key {key.order_key}, "
+                "too."
+            ),
             facts={**facts, "record_id": head.record_id},
         )
     else:
         yield Reason(
             code="key-held",
-            text=f"Entry {head.record_id} of its order key {key.order_key} failed at {moment(head.held_since)}, and holds "
-            "the key: retry that one, or discard it.",
+            text=(
+                f"Entry {head.record_id} of its order key {key.order_key} failed at "
+                f"{moment(head.held_since)}, and holds the key: retry that one, or discard it."
+            ),
             facts={**facts, "record_id": head.record_id, "since": head.held_since},
         )
 
@@ -169,8 +189,10 @@ def _waits_for_others(case: Case) -> Iterator[Reason]:
     if waits and all(_is_over(wait) for wait in waits):
         yield Reason(
             code="waits-over",
-            text="All that it waits for has ended: a live node of this queue's table lets it run or cancels it, as it was "
-            "declared.",
+            text=(
+                "All that it waits for has ended: a live node of this queue's table lets it run or "
+                "cancels it, as it was declared."
+            ),
         )
     for wait in waits:
         facts: dict[str, Fact] = {"record_id": wait.awaited_id, "on_failed": wait.on_failed}
@@ -183,8 +205,11 @@ def _waits_for_others(case: Case) -> Iterator[Reason]:
         elif not _is_over(wait):
             yield Reason(
                 code="dependency-failed",
-                text=f"Entry {wait.awaited_id}, which it waits for, ended {wait.awaited_state}, and it is held until "
-                "somebody decides: retry that one, or release or remove this one.",
+                text=(
+                    f"Entry {wait.awaited_id}, which it waits for, ended {wait.awaited_state}, and "
+                    "it is held until somebody decides: retry that one, or release or remove "
+                    "this one."
+                ),
                 facts={**facts, "state": wait.awaited_state},
             )
 
@@ -201,8 +226,10 @@ def _suspect(case: Case) -> Iterator[Reason]:
         crashes = case.entry.crash_count
         yield Reason(
             code="suspect",
-            text=f"It was running when its process died, {times(crashes)} so far. It is under suspicion: each node runs one "
-            "such entry at a time, after all others.",
+            text=(
+                f"It was running when its process died, {times(crashes)} so far. It is under "
+                "suspicion: each node runs one such entry at a time, after all others."
+            ),
             facts={"crash_count": crashes},
         )
 
@@ -221,7 +248,10 @@ def _waits_for_retry(case: Case) -> Iterator[Reason]:
     if entry.error_count and not waiting:
         yield Reason(
             code="waits-for-retry",
-            text=f"It has failed {times(entry.error_count)} and runs again at {moment(entry.effective_date)}.",
+            text=(
+                f"It has failed {times(entry.error_count)} and runs again at "
+                f"{moment(entry.effective_date)}."
+            ),
             facts={"failures": entry.error_count, "until": entry.effective_date},
         )
 
@@ -240,8 +270,10 @@ def _lane_of_absent_node(case: Case) -> Iterator[Reason]:
     if is_node_lane(lane) and (node is None or not is_live(node)):
         yield Reason(
             code="node-not-live",
-            text=f"It waits in the lane of node {lane}, which {whereabouts(node)}: a live node takes it over once the "
-            "lease has ended.",
+            text=(
+                f"It waits in the lane of node {lane}, which {whereabouts(node)}: a live node "
+                "takes it over once the lease has ended."
+            ),
             facts={"node": lane, "node_state": None if node is None else node.state},
         )
 

@@ -21,8 +21,8 @@ def exclusive_history(store: Store) -> Iterator[Connection]:
     with store.database.holding(table) as connection:
         if connection is None:
             raise LifecycleError(
-                f"{table}: another truncation, archive or forgetting is under way, by {store.database.holder(table)}. "
-                "Nothing was deleted.",
+                f"{table}: another truncation, archive or forgetting is under way, by "
+                f"{store.database.holder(table)}. Nothing was deleted.",
                 table=table,
             )
         yield connection

@@ -95,7 +95,9 @@ def explain(
             limit=next(
                 (one for one in limits.all(inner) if one.queue_name == entry.queue_name), None
             ),
-            circuits=read_circuits(store, entry.queue_name, inner) if is_paused(entry.lane) else (),
+            circuits=(
+                read_circuits(store, entry.queue_name, inner) if is_paused(entry.lane) else ()
+            ),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(
@@ -131,8 +133,10 @@ def _open_group(case: Case) -> Iterator[Reason]:
         sealed = "" if group.sealed_date else " The group is not sealed yet."
         yield Reason(
             code="group-open",
-            text=f"It is a member of group {group_id}: {group.live:,} of {group.total:,} members have not ended, and the "
-            f"callbacks wait for them.{sealed}",
+            text=(
+                f"It is a member of group {group_id}: {group.live:,} of {group.total:,} members "
+                f"have not ended, and the callbacks wait for them.{sealed}"
+            ),
             facts={
                 "group_id": group_id,
                 "live": group.live,
@@ -151,7 +155,10 @@ def _ended(case: Case) -> Reason:
         goes_on = f" Its copy {copy} goes on: explain that one." if copy is not None else ""
         return Reason(
             code="reaped",
-            text=f"Its node {entry.processing_owner or entry.lane} ended before it, at {moment(at)}.{goes_on}",
+            text=(
+                f"Its node {entry.processing_owner or entry.lane} ended before it, at "
+                f"{moment(at)}.{goes_on}"
+            ),
             facts={**facts, "copy": copy},
         )
     error = (entry.last_error or "").partition("\n")[0]
@@ -190,13 +197,18 @@ def _running(case: Case) -> Reason:
     if node is not None and is_live(node):
         return Reason(
             code="running",
-            text=f"Node {name} ({node.hostname}, pid {node.pid}) has had it since {moment(since)}: its handlers run, or "
-            "it waits there for a free thread.",
+            text=(
+                f"Node {name} ({node.hostname}, pid {node.pid}) has had it since {moment(since)}: "
+                "its handlers run, or it waits there for a free thread."
+            ),
             facts=facts,
         )
     return Reason(
         code="node-not-live",
-        text=f"It ran on node {name}, which {whereabouts(node)}: a live node takes it over once the lease has ended.",
+        text=(
+            f"It ran on node {name}, which {whereabouts(node)}: a live node takes it over once the "
+            "lease has ended."
+        ),
         facts={**facts, "node_state": None if node is None else node.state},
     )
 
@@ -206,7 +218,10 @@ def _ready(case: Case) -> Reason:
     names = [lane] if is_node_lane(lane) else sorted({node.name for node, _ in case.serving})
     return Reason(
         code="ready",
-        text=f"It has been due since {moment(case.entry.due_since)} and waits its turn on {', '.join(names)}: entries of "
-        "earlier dates go first, and the node takes what its threads have room for.",
+        text=(
+            f"It has been due since {moment(case.entry.due_since)} and waits its turn on "
+            f"{', '.join(names)}: entries of earlier dates go first, and the node takes what its "
+            "threads have room for."
+        ),
         facts={"since": case.entry.due_since, "nodes": ", ".join(names)},
     )

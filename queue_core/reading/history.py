@@ -188,8 +188,8 @@ class History:
         state, subscribers_done = ended
         if state not in states:
             raise EntryNotChangeableError(
-                f"{self._label}: entry {record_id} is {state}; only {' and '.join(states)} ones can be {done}. "
-                "Nothing was written.",
+                f"{self._label}: entry {record_id} is {state}; only {' and '.join(states)} ones "
+                f"can be {done}. Nothing was written.",
                 record_id=record_id,
                 state=state,
             )
@@ -213,8 +213,8 @@ class History:
             else "by another call just now"
         )
         return EntryNotChangeableError(
-            f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run it once more all the "
-            "same, retry it with force.",
+            f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run "
+            "it once more all the same, retry it with force.",
             record_id=record_id,
         )
 

@@ -28,8 +28,10 @@ def limited(case: Case) -> Iterator[Reason]:
     elif is_limited(lane) or is_keyed(lane):
         yield Reason(
             code="unlimited",
-            text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
-            "second.",
+            text=(
+                "It was set aside at a limit that has ended: a live node of this queue's table "
+                "brings it back within a second."
+            ),
         )
 
 
@@ -40,8 +42,11 @@ def _of_queue(case: Case, limit: Limit) -> Reason:
     until = _until(case, rate, StoredLimits(case.store).arrival(case.connection, limit))
     return Reason(
         code="limited",
-        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {len(ids):,} of "
-        f"it run now{_in_brackets(ids)}: it waits for a place.{_told(until)}",
+        text=(
+            f"The queue is limited to {limit.told} by {limit.limited_by} since "
+            f"{moment(limit.since)}, and {len(ids):,} of it run now{_in_brackets(ids)}: it waits "
+            f"for a place.{_told(until)}"
+        ),
         facts={
             "concurrency": limit.concurrency,
             "per_node": limit.per_node,
@@ -70,8 +75,11 @@ def _of_key(case: Case, limit: Limit) -> Reason:
     until = _until(case, rate, statements.arrival_of_key(case.connection, lane=lane))
     return Reason(
         code="limited",
-        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {len(ids):,} of "
-        f"the limit key {key} run now{_in_brackets(ids)}: it waits for a place of its key.{_told(until)}",
+        text=(
+            f"The queue is limited to {limit.told} by {limit.limited_by} since "
+            f"{moment(limit.since)}, and {len(ids):,} of the limit key {key} run "
+            f"now{_in_brackets(ids)}: it waits for a place of its key.{_told(until)}"
+        ),
         facts={
             "limit_key": key,
             "per_key": limit.per_key,

@@ -42,7 +42,9 @@ class Entries:
         where = wanted.conditions(self._queue_name)
         limit = None if limit is None else integer(limit, "limit", least=0)
         return self._store.read(
-            connection, self._label, lambda inner: self._store.find(inner, where=where, limit=limit)
+            connection,
+            self._label,
+            lambda inner: self._store.find(inner, where=where, limit=limit),
         )
 
     def ready_count(
@@ -135,15 +137,19 @@ class Entries:
         facts = {"record_id": record_id, "queue_name": self._queue_name}
         if found is None:
             return EntryNotFoundError(
-                f"{self._label}: there is no entry {record_id}, neither live nor in history. Nothing was changed.",
+                f"{self._label}: there is no entry {record_id}, neither live nor in history. "
+                "Nothing was changed.",
                 **facts,
             )
         state = found.processing_state.value
         if found.processing_state is State.AVAILABLE:
-            state = f"{state} only in the state of the database that this transaction sees; it runs now, or has ended"
+            state = (
+                f"{state} only in the state of the database that this transaction sees; it runs "
+                "now, or has ended"
+            )
         return EntryNotChangeableError(
-            f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed or removed. Nothing was "
-            "changed.",
+            f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed "
+            "or removed. Nothing was changed.",
             state=found.processing_state.value,
             **facts,
         )

@@ -39,8 +39,8 @@ class Tables:
             raise SchemaMissingError(f"{where} lacks queue tables. Run: stickybus schema create")
         if table is not None and table not in known:
             raise SchemaMissingError(
-                f"{where} lacks the table {shown(table)}. It has {', '.join(known)}; to add one, run: "
-                "stickybus schema create --table NAME"
+                f"{where} lacks the table {shown(table)}. It has {', '.join(known)}; to add one, "
+                "run: stickybus schema create --table NAME"
             )
         return known if table is None else (table,)
 

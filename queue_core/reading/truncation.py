@@ -131,7 +131,8 @@ def _terminal(states: States) -> list[str]:
     if not all(state.terminal for state in found):
         allowed = ", ".join(state.value for state in State if state.terminal)
         raise InvalidPostError(
-            f"states={shown(states)} is not allowed. Allowed: one or several of {allowed}. Nothing was deleted.",
+            f"states={shown(states)} is not allowed. Allowed: one or several of {allowed}. Nothing "
+            "was deleted.",
             key="states",
             value=shown(states),
         )

@@ -38,8 +38,9 @@ def check_annotation(handler: Callable[..., Any], event_type: type, *, name: str
         else annotation
     )
     raise ConfigurationError(
-        f"{name} takes {wanted} by its annotation, which events of {event_type.__module__}.{event_type.__qualname__} "
-        "are not. Nothing was registered. Annotate it with the type of its events, or subscribe it to another type.",
+        f"{name} takes {wanted} by its annotation, which events of "
+        f"{event_type.__module__}.{event_type.__qualname__} are not. Nothing was registered. "
+        "Annotate it with the type of its events, or subscribe it to another type.",
         key="handler",
         class_name=event_type.__name__,
     )

@@ -140,9 +140,10 @@ class ExactlyOnce:
     ) -> None:
         """Raises RuntimeError if the transaction is not the one that the handler was given."""
         ended = RuntimeError(
-            f"{subscriber.name} ended its transaction, to which the entry's outcome belongs: by COMMIT or ROLLBACK, by a "
-            "statement that commits by itself (DDL, on MariaDB and MySQL), or by going on after an error that rolled it "
-            "back (a deadlock). No outcome was recorded; let such errors pass, and leave the transaction alone"
+            f"{subscriber.name} ended its transaction, to which the entry's outcome belongs: by "
+            "COMMIT or ROLLBACK, by a statement that commits by itself (DDL, on MariaDB and "
+            "MySQL), or by going on after an error that rolled it back (a deadlock). No outcome "
+            "was recorded; let such errors pass, and leave the transaction alone"
         )
         if not transaction.is_active:
             raise ended

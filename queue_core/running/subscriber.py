@@ -177,8 +177,8 @@ class Subscriber:
         self.gate = SerialGate() if self.serial else None
         if self.exactly_once and (self.is_async or not self.takes_context):
             raise ConfigurationError(
-                f"{self.name} can't be exactly_once: such a handler is a plain function of (event, context), and "
-                "writes through context.connection.",
+                f"{self.name} can't be exactly_once: such a handler is a plain function of (event, "
+                "context), and writes through context.connection.",
                 key="exactly_once",
             )
 

@@ -38,6 +38,6 @@ async def awaited(call: Callable[[Any], T], connection: AsyncCallersConnection |
     if is_asynchronous(connection):
         return await connection.run_sync(call)
     raise InvalidConnectionError(
-        f"an awaitable call got a {type(connection).__name__}. Nothing was written. Pass an AsyncSession or an "
-        "AsyncConnection, or make the call without _async."
+        f"an awaitable call got a {type(connection).__name__}. Nothing was written. Pass an "
+        "AsyncSession or an AsyncConnection, or make the call without _async."
     )

@@ -68,7 +68,8 @@ def in_utc(date: datetime, *, key: str) -> datetime:
         utc = date.astimezone(UTC)
     except OverflowError as error:
         raise InvalidPostError(
-            f"{key}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was written.",
+            f"{key}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was "
+            "written.",
             key=key,
             value=date,
         ) from error

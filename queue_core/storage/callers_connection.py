@@ -134,7 +134,8 @@ def _of_session(session: Session | scoped_session[Session]) -> Connection:
         return session.connection()
     except (InvalidRequestError, ResourceClosedError) as error:
         raise InvalidConnectionError(
-            f"the session can't be used: {error}. Nothing was written; roll it back, or pass another."
+            f"the session can't be used: {error}. Nothing was written; roll it back, or pass "
+            "another."
         ) from error
 
 
@@ -158,8 +159,9 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
     module, raw = type(given).__module__.partition(".")[0], database.dialect.raw
     if module not in raw_drivers() or type(given).__name__.startswith("Async"):
         raise InvalidConnectionError(
-            f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was written. Pass a "
-            "SQLAlchemy Connection or Session, Django's connection, or a psycopg, PyMySQL or sqlite3 connection."
+            f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was "
+            "written. Pass a SQLAlchemy Connection or Session, Django's connection, or a "
+            "psycopg, PyMySQL or sqlite3 connection."
         )
     if module != raw.module:
         raise foreign(f"{module}", database.dialect.name)
@@ -280,9 +282,9 @@ def explain(error: DBAPIError, database: Database, queue_name: str) -> Exception
     """The error to raise for a statement that failed in the caller's transaction."""
     if database.dialect.capabilities.one_writer and database.dialect.is_transient(error):
         return WriteLockError(
-            f"{queue_name}: the caller's transaction could not take SQLite's write lock ({error.orig}). Nothing was "
-            "written. A transaction that reads first and writes later fails when another wrote in between: begin it "
-            "with BEGIN IMMEDIATE.",
+            f"{queue_name}: the caller's transaction could not take SQLite's write lock "
+            f"({error.orig}). Nothing was written. A transaction that reads first and writes "
+            "later fails when another wrote in between: begin it with BEGIN IMMEDIATE.",
             queue_name=queue_name,
         )
     return error

@@ -121,7 +121,8 @@ def state_values(states: States) -> list[str]:
         return [State(state).value for state in several(states)]
     except (TypeError, ValueError) as error:
         raise InvalidPostError(
-            f"states={shown(states)} is not allowed. Allowed: one or several of {', '.join(State)}.",
+            f"states={shown(states)} is not allowed. Allowed: one or several of "
+            f"{', '.join(State)}.",
             key="states",
             value=shown(states),
         ) from error

@@ -111,8 +111,8 @@ class StoredGroups:
             if not dialect.is_lock_refusal(error):
                 raise
             raise GroupLockedError(
-                f"{self._queue_name}: another transaction, which is still open, has posted into group {group_id}. "
-                "Nothing was written. Try again once it has ended.",
+                f"{self._queue_name}: another transaction, which is still open, has posted into "
+                f"group {group_id}. Nothing was written. Try again once it has ended.",
                 queue_name=self._queue_name,
                 group_id=group_id,
             ) from error
@@ -168,8 +168,8 @@ def status_of(row: Row[Any]) -> GroupStatus:
 def not_found(queue_name: str, group_id: int, *, tables: str) -> GroupNotFoundError:
     """The error of a call about a group that is not there."""
     return GroupNotFoundError(
-        f"{queue_name}: there is no group {group_id} in {tables}. Nothing was written. Maybe the transaction that "
-        "opened it has not committed, or it was complete for long.",
+        f"{queue_name}: there is no group {group_id} in {tables}. Nothing was written. Maybe the "
+        "transaction that opened it has not committed, or it was complete for long.",
         queue_name=queue_name,
         group_id=group_id,
     )
@@ -178,8 +178,8 @@ def not_found(queue_name: str, group_id: int, *, tables: str) -> GroupNotFoundEr
 def sealed(queue_name: str, group_id: int) -> GroupSealedError:
     """The error of a post into a sealed group."""
     return GroupSealedError(
-        f"{queue_name}: group {group_id} is sealed: it takes no further members. Nothing was written. "
-        "Post before it is sealed, or open another one.",
+        f"{queue_name}: group {group_id} is sealed: it takes no further members. Nothing was "
+        "written. Post before it is sealed, or open another one.",
         queue_name=queue_name,
         group_id=group_id,
     )

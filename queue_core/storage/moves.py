@@ -227,7 +227,12 @@ class Moves:
         return database.write(lambda connection: learn(connection, move(connection)))
 
     def _recorded(
-        self, connection: Connection, owner: str, finished: Sequence[Finished], *, kept: bool = True
+        self,
+        connection: Connection,
+        owner: str,
+        finished: Sequence[Finished],
+        *,
+        kept: bool = True,
     ) -> set[int]:
         """The ids whose very outcome stands in history. If it keeps none: that are nowhere.
 
@@ -270,8 +275,9 @@ class Moves:
                 raise
             ids = ", ".join(map(str, batch.ids[:10]))
             raise HistoryConflictError(
-                f"{self._store.config.history_table} holds other content under an id of {ids}: {error.orig}. Nothing of this "
-                "batch was moved. Ids are never reused, so somebody wrote to the tables by hand.",
+                f"{self._store.config.history_table} holds other content under an id of {ids}: "
+                f"{error.orig}. Nothing of this batch was moved. Ids are never reused, so "
+                "somebody wrote to the tables by hand.",
                 table=self._store.config.history_table,
                 record_id=batch.ids[0],
             ) from error

@@ -26,9 +26,9 @@ def check_packet(class_name: str, encoded: Encoded, packet_bytes: int) -> None:
     size = len(written) + sum(written.count(byte) for byte in _ESCAPED)
     if size > room:
         raise PayloadTooLargeError(
-            f"{class_name} not posted: payload is {size:,} bytes as the server gets it, max_allowed_packet of the server is "
-            f"{packet_bytes:,} for a whole statement. Nothing was written. Post a reference to the body, or raise "
-            "max_allowed_packet.",
+            f"{class_name} not posted: payload is {size:,} bytes as the server gets it, "
+            f"max_allowed_packet of the server is {packet_bytes:,} for a whole statement. Nothing "
+            "was written. Post a reference to the body, or raise max_allowed_packet.",
             class_name=class_name,
             codec=encoded.codec,
             size_bytes=size,

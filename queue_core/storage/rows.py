@@ -87,9 +87,9 @@ class Rows:
             "created_date": now,
             "creating_owner": creator,
             "processing_owner": creator if claimed else None,
-            "processing_available_date": now + timedelta(seconds=self._config.claim_seconds)
-            if claimed
-            else None,
+            "processing_available_date": (
+                now + timedelta(seconds=self._config.claim_seconds) if claimed else None
+            ),
             "lane": lane,
             "processing_state": IN_PROCESSING if claimed else AVAILABLE,
             "claim_count": 1 if claimed else 0,
@@ -119,14 +119,16 @@ class Rows:
             "event_bytes": encoded.event_bytes,
             "codec": encoded.codec,
             "user_token": None if token is None else _token(token, "user_token", queue_name),
-            "future_user_token": None
-            if future is None
-            else _token(future, "future_user_token", queue_name),
+            "future_user_token": (
+                None if future is None else _token(future, "future_user_token", queue_name)
+            ),
             "search_key1": key1,
             "search_key2": key2,
-            "effective_date": now
-            if posting.at is None and posting.priority == NORMAL
-            else _date(posting, now, queue_name),
+            "effective_date": (
+                now
+                if posting.at is None and posting.priority == NORMAL
+                else _date(posting, now, queue_name)
+            ),
             "headers": headers,
         }
 
@@ -175,7 +177,8 @@ def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> 
     key = name(limit_key, "limit_key", limit=LIMIT_KEY_LENGTH, queue_name=queue_name)
     if not key:
         raise InvalidPostError(
-            f"{queue_name}: limit_key='' is not allowed: a text that is not empty. Nothing was written.",
+            f"{queue_name}: limit_key='' is not allowed: a text that is not empty. Nothing was "
+            "written.",
             queue_name=queue_name,
             key="limit_key",
             value="",
@@ -208,7 +211,8 @@ def _token(value: Any, key: str, queue_name: str) -> str:
         text = str(value)  # such as a UUID's
     except Exception as error:
         raise InvalidPostError(
-            f"{queue_name}: {key} is a {type(value).__name__} that has no text. Nothing was written.",
+            f"{queue_name}: {key} is a {type(value).__name__} that has no text. Nothing was "
+            "written.",
             queue_name=queue_name,
             key=key,
         ) from error

@@ -83,8 +83,8 @@ def sought_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
         return None
     if value is None:
         raise InvalidPostError(
-            f"{queue_name}: {key}=None names no entry. Nothing was read or changed; for entries without this key, "
-            f"pass {key}=KEYLESS.",
+            f"{queue_name}: {key}=None names no entry. Nothing was read or changed; for entries "
+            f"without this key, pass {key}=KEYLESS.",
             queue_name=queue_name,
             key=key,
         )

@@ -107,8 +107,9 @@ class Transactions:
         """Raises ForkedError in a child process: threads and connections don't survive a fork."""
         if os.getpid() != self._pid:  # not `forked`, which costs each post a call more
             raise ForkedError(
-                f"{self._table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
-                "Nothing was written. Make the bus or service in the child, after the fork.",
+                f"{self._table}: made in process {self._pid}, used in its child {os.getpid()} "
+                "after a fork. Nothing was written. Make the bus or service in the child, after "
+                "the fork.",
                 table=self._table,
                 started_pid=self._pid,
             )

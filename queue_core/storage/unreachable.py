@@ -21,12 +21,14 @@ def unreachable(
     where = url.render_as_string(hide_password=True)
     if AT_COMMIT in getattr(error, "__notes__", ()):
         return CommitUnknownError(
-            f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it took effect, what it wrote "
-            "is delivered; look before you write it again; check the URL and that the server runs.",
+            f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it "
+            "took effect, what it wrote is delivered; look before you write it again; check the "
+            "URL and that the server runs.",
             url=where,
             record_ids=tuple(written),
         )
     return DatabaseUnreachableError(
-        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
+        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and "
+        "that the server runs.",
         url=where,
     )

@@ -29,7 +29,11 @@ class Engines:
     """
 
     def __init__(
-        self, target: str | URL | Engine, *, statement_timeout_seconds: float, application_name: str
+        self,
+        target: str | URL | Engine,
+        *,
+        statement_timeout_seconds: float,
+        application_name: str,
     ) -> None:
         asked = own_url(target.url if isinstance(target, Engine) else make_url(target))
         # Of an engine by another driver the URL alone can be taken over.
@@ -91,10 +95,11 @@ class Engines:
         probe.dispose()
         if shared:
             raise UnsupportedDatabaseError(
-                f"{self.url.render_as_string(hide_password=True)} is a pooler that hands each session of the server to "
-                "several clients in turn, as PgBouncer does with pool_mode = transaction or statement. Settings and locks "
-                "of ours would stay on sessions of other clients. Nothing was set or written; name the server itself, or "
-                "a pool with pool_mode = session."
+                f"{self.url.render_as_string(hide_password=True)} is a pooler that hands each "
+                "session of the server to several clients in turn, as PgBouncer does with "
+                "pool_mode = transaction or statement. Settings and locks of ours would stay on "
+                "sessions of other clients. Nothing was set or written; name the server itself, "
+                "or a pool with pool_mode = session."
             )
 
     def _open(self, use: Use, **changes: Any) -> Engine:

@@ -22,8 +22,8 @@ def missing_index(connection: Connection, scope: Scope, *, doctor: Doctor) -> It
                 "missing-index",
                 Severity.DANGER,
                 table.name,
-                f"{table.name} has no primary key ({', '.join(key)}): each outcome reads the whole table, and nothing keeps "
-                "an entry from being recorded twice.",
+                f"{table.name} has no primary key ({', '.join(key)}): each outcome reads the whole "
+                "table, and nothing keeps an entry from being recorded twice.",
                 f"ALTER TABLE {table.name} ADD PRIMARY KEY ({', '.join(key)})",
             )
         there = keys[table.name].indices
@@ -42,7 +42,8 @@ def _missing(connection: Connection, table: Table, index: Index, *, taken: bool)
         "missing-index",
         Severity.DANGER if claims else Severity.SLOW,
         table.name,
-        f"{table.name} {'has another index of the name' if taken else 'lacks the index'} {index.name} ({columns}): "
+        f"{table.name} {'has another index of the name' if taken else 'lacks the index'} "
+        f"{index.name} ({columns}): "
         + (
             "claims fail, or read the whole table."
             if claims

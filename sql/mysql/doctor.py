@@ -23,7 +23,8 @@ _RULES = (
         "innodb_flush_log_at_trx_commit",
         lambda value: value not in {"1", "3"},
         Severity.DANGER,
-        "what was posted or finished in the last second before a crash is lost, although COMMIT returned",
+        "what was posted or finished in the last second before a crash is lost, although COMMIT "
+        "returned",
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's option file",
     ),
     Rule(
@@ -37,7 +38,8 @@ _RULES = (
         "read_only",
         lambda value: value in {"ON", "1"},
         Severity.DANGER,
-        "nothing can be posted or claimed by an ordinary user; the server is a replica, or was closed",
+        "nothing can be posted or claimed by an ordinary user; the server is a replica, or was "
+        "closed",
         "Give the URL of the primary, or: SET GLOBAL read_only = OFF",
     ),
     Rule(
@@ -67,7 +69,8 @@ _BINARY_LOG_RULES = (
         "sync_binlog",
         lambda value: value != "1",
         Severity.DANGER,
-        "after a crash of the machine transactions that the binary log lacks are rolled back, although COMMIT returned",
+        "after a crash of the machine transactions that the binary log lacks are rolled back, "
+        "although COMMIT returned",
         "SET GLOBAL sync_binlog = 1, and in the server's option file",
     ),
 )
@@ -88,15 +91,17 @@ def settings(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Tables of an engine without transactions."""
     statement = text(
-        "SELECT table_name AS name, engine AS engine FROM information_schema.tables WHERE table_schema = database() "
-        "AND table_name IN :names AND engine <> 'InnoDB' ORDER BY table_name"
+        "SELECT table_name AS name, engine AS engine FROM information_schema.tables WHERE "
+        "table_schema = database() AND table_name IN :names AND engine <> 'InnoDB' ORDER BY "
+        "table_name"
     ).bindparams(bindparam("names", scope.names, expanding=True))
     for row in connection.execute(statement):
         yield Finding(
             "storage",
             Severity.DANGER,
             row.name,
-            f"{row.name} is a table of {row.engine}: nothing of it can be rolled back, and a crash may leave it half-written.",
+            f"{row.name} is a table of {row.engine}: nothing of it can be rolled back, and a crash "
+            "may leave it half-written.",
             f"ALTER TABLE {row.name} ENGINE = InnoDB",
         )
 
@@ -107,9 +112,9 @@ def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
     MariaDB calls them IGNORED, MySQL INVISIBLE.
     """
     hidden = {
-        (row["TABLE_NAME"], row["INDEX_NAME"]): "NOT IGNORED"
-        if row.get("IGNORED") == "YES"
-        else "VISIBLE"
+        (row["TABLE_NAME"], row["INDEX_NAME"]): (
+            "NOT IGNORED" if row.get("IGNORED") == "YES" else "VISIBLE"
+        )
         for row in _index_columns(connection, scope.names)
         if row.get("IGNORED") == "YES" or row.get("IS_VISIBLE") == "NO"
     }
@@ -128,7 +133,8 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
     del scope
     length = connection.execute(
         text(
-            "SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+            "SELECT `count` FROM information_schema.innodb_metrics WHERE name = "
+            "'trx_rseg_history_len'"
         )
     ).scalar_one()
     if length > HISTORY_LIST:
@@ -144,8 +150,8 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def _index_columns(connection: Connection, tables: Sequence[str]) -> list[Mapping[str, Any]]:
     """A row for each column of each index, in order. MariaDB's and MySQL's rows differ."""
     statement = text(
-        "SELECT * FROM information_schema.statistics WHERE table_schema = database() AND table_name IN :names "
-        "ORDER BY table_name, index_name, seq_in_index"
+        "SELECT * FROM information_schema.statistics WHERE table_schema = database() AND "
+        "table_name IN :names ORDER BY table_name, index_name, seq_in_index"
     ).bindparams(bindparam("names", list(tables), expanding=True))
     return [dict(row) for row in connection.execute(statement).mappings()]
 
@@ -179,11 +185,14 @@ class MySQLDoctor(Doctor):
         rows = connection.execute(
             text(
                 # InnoDB tells these dates in the time zone of its machine, not of the session.
-                "SELECT t.trx_mysql_thread_id AS id, t.trx_state AS state, t.trx_rows_locked AS locked, p.user AS user, "  # noqa: S608 -- a name of ours
-                "p.host AS host, TIMESTAMPDIFF(MICROSECOND, t.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) "
+                "SELECT t.trx_mysql_thread_id AS id, t.trx_state AS state, "  # noqa: S608 -- a name of ours
+                "t.trx_rows_locked AS locked, p.user AS user, "
+                "p.host AS host, TIMESTAMPDIFF(MICROSECOND, t.trx_started, "
+                "CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) "
                 "/ 1000000 AS seconds FROM information_schema.innodb_trx t "
                 f"LEFT JOIN {self.sessions} p ON p.id = t.trx_mysql_thread_id "
-                "WHERE t.trx_mysql_thread_id <> CONNECTION_ID() HAVING seconds > :seconds ORDER BY seconds DESC LIMIT :shown"
+                "WHERE t.trx_mysql_thread_id <> CONNECTION_ID() HAVING seconds > :seconds ORDER BY "
+                "seconds DESC LIMIT :shown"
             ),
             {"seconds": scope.transaction_seconds, "shown": SHOWN},
         )
@@ -192,8 +201,9 @@ class MySQLDoctor(Doctor):
                 "long-transaction",
                 Severity.SLOW,
                 f"thread {row.id}",
-                f"{row.user}@{row.host} has had a transaction open for {lasting(float(row.seconds))} ({row.state.lower()}, "
-                f"{row.locked:,} rows locked): the purge waits for it, and what it has posted or locked too.",
+                f"{row.user}@{row.host} has had a transaction open for "
+                f"{lasting(float(row.seconds))} ({row.state.lower()}, {row.locked:,} rows "
+                "locked): the purge waits for it, and what it has posted or locked too.",
                 f"End it in that program, or: KILL {row.id}",
             )
 
@@ -233,7 +243,8 @@ class MySQLDoctor(Doctor):
         # The session's value is the account's own limit, else that of all accounts; 0 is none.
         user, own, used = connection.execute(
             text(
-                f"SELECT CURRENT_USER(), @@SESSION.max_user_connections, COUNT(*) FROM {self.sessions} "  # noqa: S608 -- a name of ours
+                "SELECT CURRENT_USER(), @@SESSION.max_user_connections, COUNT(*) "  # noqa: S608 -- a name of ours
+                f"FROM {self.sessions} "
                 "WHERE USER = SUBSTRING_INDEX(USER(), '@', 1)"
             )
         ).one()

@@ -53,8 +53,8 @@ _LIMIT_WAITS = text(
 """Limits the waits for locks in this transaction, and answers with the former limit."""
 
 _INDEX_PROGRESS = text(
-    "SELECT CAST(blocks_done AS float) / NULLIF(blocks_total, 0) FROM pg_stat_progress_create_index "
-    "WHERE datname = current_database()"
+    "SELECT CAST(blocks_done AS float) / NULLIF(blocks_total, 0) FROM "
+    "pg_stat_progress_create_index WHERE datname = current_database()"
 )
 
 _LOCK_SPACE = 0x5B15

@@ -27,12 +27,14 @@ ANALYSE_ROWS = 10_000
 _KEYS = """
 SELECT c.relname AS name, n.relname AS index_name, i.indisprimary,
        ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k(number, place)
-               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number ORDER BY k.place) AS columns
+               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+               ORDER BY k.place) AS columns
   FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_class n ON n.oid = i.indexrelid
  WHERE c.oid IN (SELECT oid FROM ours)
 """
 _LIMITS = """
-SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS server,
+SELECT current_setting('max_connections')::int
+         - current_setting('superuser_reserved_connections')::int AS server,
        (SELECT sum(numbackends)::int FROM pg_stat_database) AS server_used,
        d.datconnlimit AS database,
        (SELECT numbackends FROM pg_stat_database s WHERE s.datid = d.oid) AS database_used,
@@ -59,15 +61,17 @@ def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Indices that a build left behind unfinished: each write keeps them up, no read uses them."""
     statement = _of_tables(
-        "SELECT i.indexrelid::regclass::text AS index_name, c.relname AS name FROM pg_index i JOIN pg_class c "
-        "ON c.oid = i.indrelid WHERE NOT i.indisvalid AND c.oid IN (SELECT oid FROM ours)"
+        "SELECT i.indexrelid::regclass::text AS index_name, c.relname AS name FROM pg_index i JOIN "
+        "pg_class c ON c.oid = i.indrelid WHERE NOT i.indisvalid AND c.oid IN (SELECT oid FROM "
+        "ours)"
     )
     for row in connection.execute(statement, {"tables": scope.names}):
         yield Finding(
             "invalid-index",
             Severity.SLOW,
             row.name,
-            f"the index {row.index_name} is invalid: its build failed, so that no statement uses it.",
+            f"the index {row.index_name} is invalid: its build failed, so that no statement "
+            "uses it.",
             f"REINDEX INDEX CONCURRENTLY {row.index_name}",
         )
 
@@ -104,9 +108,10 @@ def autovacuum(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def dead_rows(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Rows that no vacuum has removed for long, and tables that were never analysed."""
     statement = _of_tables(
-        "SELECT relname AS name, n_dead_tup, n_live_tup, last_analyze IS NULL AND last_autoanalyze IS NULL AS unknown, "
-        "extract(epoch FROM clock_timestamp() - greatest(last_vacuum, last_autovacuum))::float AS since "
-        "FROM pg_stat_user_tables WHERE relid IN (SELECT oid FROM ours) ORDER BY relname"
+        "SELECT relname AS name, n_dead_tup, n_live_tup, last_analyze IS NULL AND last_autoanalyze "
+        "IS NULL AS unknown, extract(epoch FROM clock_timestamp() - greatest(last_vacuum, "
+        "last_autovacuum))::float AS since FROM pg_stat_user_tables WHERE relid IN (SELECT oid "
+        "FROM ours) ORDER BY relname"
     )
     for row in connection.execute(statement, {"tables": scope.names}):
         if row.n_dead_tup >= DEAD_ROWS and (row.since is None or row.since >= STALE_SECONDS):
@@ -115,7 +120,8 @@ def dead_rows(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "dead-rows",
                 Severity.SLOW,
                 row.name,
-                f"{row.name} has {row.n_dead_tup:,} dead rows; it was vacuumed {ago}. Claims walk over them.",
+                f"{row.name} has {row.n_dead_tup:,} dead rows; it was vacuumed {ago}. Claims walk "
+                "over them.",
                 f"VACUUM (ANALYZE) {row.name}",
             )
         if row.n_live_tup >= ANALYSE_ROWS and row.unknown:
@@ -123,7 +129,8 @@ def dead_rows(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "never-analysed",
                 Severity.SLOW,
                 row.name,
-                f"{row.name} has some {row.n_live_tup:,} rows and was never analysed: plans rest on guesses.",
+                f"{row.name} has some {row.n_live_tup:,} rows and was never analysed: plans rest "
+                "on guesses.",
                 f"ANALYZE {row.name}",
             )
 
@@ -139,8 +146,8 @@ def _of_tables(statement: str) -> Any:
 
 def _tables(connection: Connection, scope: Scope) -> list[Row[Any]]:
     statement = _of_tables(
-        "SELECT relname AS name, reloptions, relpersistence AS persistence, relkind = 'p' AS partitioned FROM pg_class "
-        "WHERE oid IN (SELECT oid FROM ours) ORDER BY relname"
+        "SELECT relname AS name, reloptions, relpersistence AS persistence, relkind = 'p' AS "
+        "partitioned FROM pg_class WHERE oid IN (SELECT oid FROM ours) ORDER BY relname"
     )
     return list(connection.execute(statement, {"tables": scope.names}))
 

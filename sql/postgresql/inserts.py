@@ -136,9 +136,10 @@ class PostgreSQLInserts(Statements):
             fields = record_fields({name: self.main.c[name].type for name in own})
             # Ids are given in the order of a SELECT that has one.
             statement = self._insert_texts[known] = (
-                f"INSERT INTO {full_name(connection, self.main)} ({', '.join((*shared, *own))}) SELECT {marks} "
-                f"FROM ROWS FROM (json_to_recordset(CAST({self.mark} AS json)) AS ({fields})) "
-                f"WITH ORDINALITY AS fields({', '.join((*own, 'place'))}) ORDER BY place{_RETURNING}"
+                f"INSERT INTO {full_name(connection, self.main)} ({', '.join((*shared, *own))}) "
+                f"SELECT {marks} FROM ROWS FROM (json_to_recordset(CAST({self.mark} AS json)) AS "
+                f"({fields})) WITH ORDINALITY AS fields({', '.join((*own, 'place'))}) ORDER BY "
+                f"place{_RETURNING}"
             )
         batch = [dict(zip(own, values)) for values in zip(*own.values())]  # noqa: B905 -- of one length, and many
         ids = self._inserted(connection, statement, (*shared.values(), encoded(batch)))
@@ -190,7 +191,8 @@ def record_fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
     """Names and types, as the definition of a record has them."""
     dialect: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
     return ", ".join(
-        f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
+        f"{name} "
+        f"{'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
         for name, kind in kinds.items()
     )
 

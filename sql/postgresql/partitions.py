@@ -28,7 +28,8 @@ LONGEST_NAME = 63
 """The server cuts longer names."""
 _LIKE = "INCLUDING DEFAULTS INCLUDING STORAGE"
 _FOUND = text("""
-SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound, greatest(c.reltuples, 0)::bigint AS guessed
+SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound,
+       greatest(c.reltuples, 0)::bigint AS guessed
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
  WHERE p.oid = to_regclass(:name) AND p.relkind = 'p'
 """)

@@ -30,9 +30,10 @@ _RULES = (
         "synchronous_commit",
         lambda value: value == "off",
         Severity.DANGER,
-        "what was posted or finished just before a crash of the server is lost, although COMMIT returned",
-        f"ALTER SYSTEM SET synchronous_commit = on{RELOAD} -- or where it was set: ALTER DATABASE or ALTER ROLE … RESET "
-        "synchronous_commit",
+        "what was posted or finished just before a crash of the server is lost, although COMMIT "
+        "returned",
+        f"ALTER SYSTEM SET synchronous_commit = on{RELOAD} -- or where it was set: ALTER DATABASE "
+        "or ALTER ROLE … RESET synchronous_commit",
     ),
     Rule(
         "transaction_read_only",

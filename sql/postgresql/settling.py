@@ -10,9 +10,9 @@ from sqlalchemy import Connection, text
 from sql.settling import Ended, OpenDatabase
 
 _WRITERS = text(
-    "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' "
-    "AND relation = CAST(:table AS regclass) "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = "
+    "'RowExclusiveLock' AND relation = CAST(:table AS regclass) AND database = (SELECT oid FROM "
+    "pg_database WHERE datname = current_database())"
 )
 
 

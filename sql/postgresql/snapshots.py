@@ -33,10 +33,12 @@ def old_snapshot(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
     rows = connection.execute(
         text(
-            "SELECT pid, usename, application_name, state, age(backend_xmin) AS behind, wait_event_type = 'Lock' AS waits, "
-            "extract(epoch FROM clock_timestamp() - xact_start)::float AS seconds FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' "
-            "AND extract(epoch FROM clock_timestamp() - xact_start) > :seconds ORDER BY xact_start LIMIT :shown"
+            "SELECT pid, usename, application_name, state, age(backend_xmin) AS behind, "
+            "wait_event_type = 'Lock' AS waits, extract(epoch FROM clock_timestamp() - "
+            "xact_start)::float AS seconds FROM pg_stat_activity WHERE datname = "
+            "current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' "
+            "AND extract(epoch FROM clock_timestamp() - xact_start) > :seconds ORDER BY "
+            "xact_start LIMIT :shown"
         ),
         {"seconds": scope.transaction_seconds, "shown": SHOWN},
     )
@@ -46,8 +48,9 @@ def old_snapshot(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "old-snapshot",
             Severity.SLOW,
             f"pid {row.pid}",
-            f"{row.application_name or 'a program without a name'} ({row.usename}) has had a transaction open for "
-            f"{lasting(row.seconds)} ({'waits for a lock' if row.waits else row.state}{behind}): dead rows newer than it "
+            f"{row.application_name or 'a program without a name'} ({row.usename}) has had a "
+            f"transaction open for {lasting(row.seconds)} "
+            f"({'waits for a lock' if row.waits else row.state}{behind}): dead rows newer than it "
             "stay, and what it has posted or locked waits for it.",
             f"End it in that program, or: SELECT pg_terminate_backend({row.pid})",
         )
@@ -57,9 +60,9 @@ def prepared_transaction(connection: Connection, scope: Scope) -> Iterator[Findi
     """Two-phase transactions that nobody has ended: they outlive their session, and the server."""
     rows = connection.execute(
         text(
-            "SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float AS seconds FROM pg_prepared_xacts "
-            "WHERE database = current_database() AND extract(epoch FROM clock_timestamp() - prepared) > :seconds "
-            "ORDER BY prepared LIMIT :shown"
+            "SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float AS seconds "
+            "FROM pg_prepared_xacts WHERE database = current_database() AND extract(epoch FROM "
+            "clock_timestamp() - prepared) > :seconds ORDER BY prepared LIMIT :shown"
         ),
         {"seconds": scope.transaction_seconds, "shown": SHOWN},
     )
@@ -68,8 +71,8 @@ def prepared_transaction(connection: Connection, scope: Scope) -> Iterator[Findi
             "prepared-transaction",
             Severity.SLOW,
             row.gid,
-            f"{row.owner} prepared a transaction {lasting(row.seconds)} ago that nobody has ended: it holds its locks and "
-            "its snapshot, and what it posted waits.",
+            f"{row.owner} prepared a transaction {lasting(row.seconds)} ago that nobody has ended: "
+            "it holds its locks and its snapshot, and what it posted waits.",
             f"COMMIT PREPARED '{row.gid}', or: ROLLBACK PREPARED '{row.gid}'",
         )
 
@@ -79,9 +82,11 @@ def slot(connection: Connection, scope: Scope) -> Iterator[Finding]:
     del scope
     rows = connection.execute(
         text(
-            "SELECT slot_name, age(coalesce(xmin, catalog_xmin)) AS behind, pg_size_pretty(pg_wal_lsn_diff(CASE WHEN "
-            "pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)) AS kept "
-            "FROM pg_replication_slots WHERE NOT active AND NOT temporary AND restart_lsn IS NOT NULL ORDER BY slot_name"
+            "SELECT slot_name, age(coalesce(xmin, catalog_xmin)) AS behind, "
+            "pg_size_pretty(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN "
+            "pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)) AS kept FROM "
+            "pg_replication_slots WHERE NOT active AND NOT temporary AND restart_lsn IS NOT NULL "
+            "ORDER BY slot_name"
         )
     )
     for row in rows:
@@ -94,7 +99,8 @@ def slot(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "slot",
             Severity.SLOW,
             row.slot_name,
-            f"nobody reads the replication slot {row.slot_name}; it keeps {row.kept} of WAL{behind}. The disk fills.",
+            f"nobody reads the replication slot {row.slot_name}; it keeps {row.kept} of "
+            f"WAL{behind}. The disk fills.",
             f"Start its reader, or: SELECT pg_drop_replication_slot('{row.slot_name}')",
         )
 
@@ -107,9 +113,10 @@ def standby(connection: Connection, scope: Scope) -> Iterator[Finding]:
     del scope
     rows = connection.execute(
         text(
-            "SELECT name, behind FROM (SELECT coalesce(nullif(application_name, ''), client_addr::text) AS name, "
-            "age(backend_xmin) AS behind FROM pg_stat_replication UNION ALL SELECT slot_name, age(xmin) "
-            "FROM pg_replication_slots WHERE active) AS readers WHERE behind > :transactions ORDER BY behind DESC, name"
+            "SELECT name, behind FROM (SELECT coalesce(nullif(application_name, ''), "
+            "client_addr::text) AS name, age(backend_xmin) AS behind FROM pg_stat_replication "
+            "UNION ALL SELECT slot_name, age(xmin) FROM pg_replication_slots WHERE active) AS "
+            "readers WHERE behind > :transactions ORDER BY behind DESC, name"
         ),
         {"transactions": STANDBY_TRANSACTIONS},
     )
@@ -118,8 +125,8 @@ def standby(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "standby",
             Severity.SLOW,
             row.name,
-            f"a query on the standby {row.name} holds a snapshot that is {row.behind:,} transactions old: dead rows newer "
-            "than it stay here, too.",
+            f"a query on the standby {row.name} holds a snapshot that is {row.behind:,} "
+            "transactions old: dead rows newer than it stay here, too.",
             "End it over there (pg_stat_activity tells who runs it), or on that standby: "
             f"ALTER SYSTEM SET hot_standby_feedback = off{RELOAD}",
         )

@@ -50,7 +50,8 @@ class PostgreSQLStatements(PostgreSQLInserts, PostgreSQLPlaces):
 
     def _batch(self) -> FromClause:
         source = text(
-            f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({record_fields(FINISH_COLUMNS)})"
+            "SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS "
+            f"fields({record_fields(FINISH_COLUMNS)})"
         )
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 

@@ -85,7 +85,8 @@ class SQLite(Dialect):
     def own_url(self, url: URL) -> URL:
         if is_in_memory(url):
             raise UnsupportedDatabaseError(
-                "an SQLite database in memory dies with its connection; name a file, or use the in-memory bus"
+                "an SQLite database in memory dies with its connection; name a file, or use the "
+                "in-memory bus"
             )
         return absolute(url)
 
@@ -251,8 +252,8 @@ class SQLite(Dialect):
         if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
             # It would wait for itself.
             failure = sqlite3.OperationalError(
-                "the transaction of this handler holds the file's only write lock: write through context.connection, "
-                "and pass connection=context.connection to posts"
+                "the transaction of this handler holds the file's only write lock: write through "
+                "context.connection, and pass connection=context.connection to posts"
             )
             raise DBAPIError.instance(
                 "BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect

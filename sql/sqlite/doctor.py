@@ -113,8 +113,8 @@ def _network(path: Path) -> Iterator[Finding]:
             "network-file-system",
             Severity.DANGER,
             path.name,
-            f"the file lies on {kind}: SQLite's WAL needs memory that all its processes share, and locks that such file "
-            "systems get wrong. Files have been corrupted so.",
+            f"the file lies on {kind}: SQLite's WAL needs memory that all its processes share, and "
+            "locks that such file systems get wrong. Files have been corrupted so.",
             "Move the file to a local disk, or use PostgreSQL or MariaDB",
         )
 
@@ -138,7 +138,8 @@ def _disk(path: Path) -> Iterator[Finding]:
             "free-disk",
             Severity.DANGER,
             path.name,
-            f"{_megabytes(free)} are free on its disk. On a full one nothing can be posted, nor any outcome recorded.",
+            f"{_megabytes(free)} are free on its disk. On a full one nothing can be posted, nor "
+            "any outcome recorded.",
             "Free space, or run: stickybus history truncate --before 30d",
         )
 
@@ -151,9 +152,10 @@ def _wal(path: Path) -> Iterator[Finding]:
             "wal-size",
             Severity.SLOW,
             wal.name,
-            f"the write-ahead log has {_megabytes(size)}: a reader that never ends keeps it from being emptied, and every "
-            "read looks through it.",
-            "End transactions that stay open (also of other programs); then: PRAGMA wal_checkpoint(TRUNCATE)",
+            f"the write-ahead log has {_megabytes(size)}: a reader that never ends keeps it from "
+            "being emptied, and every read looks through it.",
+            "End transactions that stay open (also of other programs); then: PRAGMA "
+            "wal_checkpoint(TRUNCATE)",
         )
 
 
@@ -164,8 +166,8 @@ def _journal(file: sqlite3.Connection, path: Path) -> Iterator[Finding]:
             "journal-mode",
             Severity.SLOW,
             path.name,
-            f"its journal mode is {mode}: readers and writers wait for each other. Nodes switch it to WAL when they open "
-            "the file, which fails while another program reads it.",
+            f"its journal mode is {mode}: readers and writers wait for each other. Nodes switch it "
+            "to WAL when they open the file, which fails while another program reads it.",
             "PRAGMA journal_mode = WAL",
         )
 
@@ -181,8 +183,8 @@ def _integrity(file: sqlite3.Connection, path: Path) -> Iterator[Finding]:
             Severity.DANGER,
             path.name,
             f"the file is damaged: {' '.join(str(answer).split())}.",
-            f'Stop its nodes, copy the file away, and save what can be read: sqlite3 {path.name} ".recover" | sqlite3 '
-            f"saved-{path.name}",
+            f"Stop its nodes, copy the file away, and save what can be read: sqlite3 {path.name}"
+            f' ".recover" | sqlite3 saved-{path.name}',
         )
 
 

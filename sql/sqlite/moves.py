@@ -156,7 +156,11 @@ class SQLiteMoves(Statements):
 
     @memoized_property
     def _move_view(self) -> TableClause:
-        given: dict[str, TypeEngine[Any]] = {"batch": Text(), "kept": Boolean(), **CLAIM_PARAMETERS}
+        given: dict[str, TypeEngine[Any]] = {
+            "batch": Text(),
+            "kept": Boolean(),
+            **CLAIM_PARAMETERS,
+        }
         return table(f"{self.main.name}_move", *(column(*one) for one in given.items()))
 
     @memoized_property

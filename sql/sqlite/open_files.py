@@ -20,9 +20,9 @@ def opened(path: str) -> None:
     """Note that a file is open. Raises InheritedFileError."""
     if path in _inherited:
         raise InheritedFileError(
-            f"the SQLite file {path} was open in the process that forked this one. Nothing was started. SQLite "
-            "can't be opened anew across a fork: start the child with spawn or exec, or fork before the parent "
-            "opens the file."
+            f"the SQLite file {path} was open in the process that forked this one. Nothing was "
+            "started. SQLite can't be opened anew across a fork: start the child with spawn or "
+            "exec, or fork before the parent opens the file."
         )
     _open[path] += 1
 

@@ -178,7 +178,10 @@ class Statements(
     ) -> list[Row[Any]]:
         """Entries of the main or the history table that match, in the order of their ids."""
         table = self.past if past else self.main
-        names = [*ENTRY_COLUMNS, *(("finished_date", "started_date", "last_error") if past else ())]
+        names = [
+            *ENTRY_COLUMNS,
+            *(("finished_date", "started_date", "last_error") if past else ()),
+        ]
         conditions = where(table)
         named = {part for condition in conditions for part in visitors.iterate(condition)}
         # Not the bare column if keys are sought: PostgreSQL, told to avoid sorts, would walk all

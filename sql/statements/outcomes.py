@@ -181,7 +181,10 @@ class Outcomes(PairStatements):
     def _remove_copied(self, connection: Connection, ids: Sequence[int], copied: int) -> None:
         removed = self._remove(connection, ids) if ids else 0
         if removed != copied:
-            message = f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
+            message = (
+                f"{copied} entries of {self.main.name} copied to history, {removed} removed: "
+                "rolled back"
+            )
             raise RuntimeError(message)
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:

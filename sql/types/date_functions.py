@@ -66,6 +66,6 @@ def _(element: microseconds_between, compiler: Any, **options: object) -> str:
     # Without its fraction, by which SQLite would round a date up to the next second. A row by hand
     # may lack the fraction: its text is then empty, which counts as 0.
     return (
-        f"((strftime('%s', substr({end}, 1, 19)) - strftime('%s', substr({start}, 1, 19))) * 1000000"
-        f" + substr({end}, 21, 6) - substr({start}, 21, 6))"
+        f"((strftime('%s', substr({end}, 1, 19)) - strftime('%s', substr({start}, 1, 19))) * "
+        f"1000000 + substr({end}, 21, 6) - substr({start}, 21, 6))"
     )

@@ -63,7 +63,10 @@ def _(element: readable_or_now, compiler: Any, **options: object) -> str:
 
 
 def _on_sqlite(element: readable, compiler: Any, options: dict[str, object], form: str) -> str:
-    real = "substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, 1, 19)"
+    real = (
+        "substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, "
+        "1, 19)"
+    )
     kinds = {Integer: "integer", Double: "real", String: "text"}
     rules = {kind: f"typeof({{0}}) = '{stored}'" for kind, stored in kinds.items()}
     return _each(

@@ -45,14 +45,20 @@ def archive(
     before: Annotated[
         str | None,
         typer.Option(
-            help="Only what finished before: so long ago (2h, 30d), or ISO 8601. Default: a minute ago.",
+            help=(
+                "Only what finished before: so long ago (2h, 30d), or ISO 8601. Default: a minute "
+                "ago."
+            ),
             show_default=False,
         ),
     ] = None,
     without: Annotated[
         list[Part] | None,
         typer.Option(
-            help="Part of rows that is not archived, and gone then: payload, errors. May be repeated.",
+            help=(
+                "Part of rows that is not archived, and gone then: payload, errors. May be "
+                "repeated."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -104,16 +110,19 @@ def archive(
         return
     if done.finished:
         console().print(
-            f"{plural(done.finished, 'row')} deleted that an earlier run had archived", markup=False
+            f"{plural(done.finished, 'row')} deleted that an earlier run had archived",
+            markup=False,
         )
     files = f"{plural(done.files, 'file')} ({decimal(done.size_bytes)})"
     from history_pipeline.rows.kind import kind_of
 
     history = kind_of(table).history(table).name
     console().print(
-        f"{plural(done.entries, 'row')} moved from {history} to {files} in {done.target}"
-        if done.entries
-        else f"nothing to archive: no row of {history} ended before {done.before.isoformat()}",
+        (
+            f"{plural(done.entries, 'row')} moved from {history} to {files} in {done.target}"
+            if done.entries
+            else f"nothing to archive: no row of {history} ended before {done.before.isoformat()}"
+        ),
         markup=False,
         soft_wrap=True,
     )
@@ -158,8 +167,8 @@ def compact(
         )
     else:
         console().print(
-            f"{plural(done.files_before, 'file')} of {plural(done.days, 'day')} are {done.files_after} now, "
-            f"with {plural(done.entries, 'row')}",
+            f"{plural(done.files_before, 'file')} of {plural(done.days, 'day')} are "
+            f"{done.files_after} now, with {plural(done.entries, 'row')}",
             markup=False,
         )
 
@@ -200,11 +209,18 @@ def expire(
     if as_json:
         write_json(asdict(done))
         return
-    gone = f"{plural(done.entries, 'row')} of {plural(done.days, 'day')} ({done.first_day} to {done.last_day})"
+    gone = (
+        f"{plural(done.entries, 'row')} of {plural(done.days, 'day')} ({done.first_day} to "
+        f"{done.last_day})"
+    )
     console().print(
-        f"{gone} are gone, with {plural(done.files, 'file')} ({decimal(done.size_bytes)})"
-        if done.run
-        else f"nothing to do: no day of {done.target} was over before {done.before.isoformat()}",
+        (
+            f"{gone} are gone, with {plural(done.files, 'file')} ({decimal(done.size_bytes)})"
+            if done.run
+            else (
+                f"nothing to do: no day of {done.target} was over before {done.before.isoformat()}"
+            )
+        ),
         markup=False,
         soft_wrap=True,
     )

@@ -102,7 +102,9 @@ def show(
     archive: Annotated[
         str | None,
         typer.Option(
-            help="Directory of the archive, if it is not in the database; without --url, only there.",
+            help=(
+                "Directory of the archive, if it is not in the database; without --url, only there."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -191,7 +193,8 @@ def explain(
         write_json(msgspec.to_builtins(found))
         return
     console().print(
-        f"Entry {record_id} of {table} ({found.class_name}, {found.queue_name}) is {found.state.value}.",
+        f"Entry {record_id} of {table} ({found.class_name}, {found.queue_name}) is "
+        f"{found.state.value}.",
         markup=False,
         soft_wrap=True,
     )

@@ -69,8 +69,8 @@ def retry(
                 if not live:
                     raise
                 raise EntryNotChangeableError(
-                    f"{table}: entry {record_id} is {live[0].entry.processing_state.value}; only FAILED and REMOVED "
-                    "ones can be tried again. Nothing was written."
+                    f"{table}: entry {record_id} is {live[0].entry.processing_state.value}; only "
+                    "FAILED and REMOVED ones can be tried again. Nothing was written."
                 ) from error
 
         _each(

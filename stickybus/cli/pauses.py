@@ -45,7 +45,10 @@ def pause(
     until: Annotated[
         str | None,
         typer.Option(
-            help="When it ends by itself: after 30m, 2h or 1d, or at a date in ISO 8601. Default: never.",
+            help=(
+                "When it ends by itself: after 30m, 2h or 1d, or at a date in ISO 8601. Default: "
+                "never."
+            ),
             show_default=False,
         ),
     ] = None,

@@ -264,7 +264,7 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
         errors().print(f"line {bad['line']}: {bad['reason']}", markup=False)
     first, last = report.unposted
     errors().print(
-        f"Nothing of lines {first} to {last} was posted. Correct {plural(len(report.bad_lines), 'line')}, then go on with "
-        f"--from-line {first}.",
+        f"Nothing of lines {first} to {last} was posted. Correct "
+        f"{plural(len(report.bad_lines), 'line')}, then go on with --from-line {first}.",
         markup=False,
     )

@@ -108,7 +108,8 @@ def replay(
     )
     if done.without_payload:
         console().print(
-            f"{plural(done.without_payload, 'entry')} more can't be posted: payloads that were not archived, or erased",
+            f"{plural(done.without_payload, 'entry')} more can't be posted: payloads that were not "
+            "archived, or erased",
             markup=False,
             soft_wrap=True,
         )

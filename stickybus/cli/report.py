@@ -58,7 +58,10 @@ def report(
         list[str] | None,
         typer.Option(
             "--table",
-            help="Only this main table; may be repeated. Default: all. `work_task_history`, alone: finished tasks.",
+            help=(
+                "Only this main table; may be repeated. Default: all. `work_task_history`, alone: "
+                "finished tasks."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -147,7 +150,8 @@ def _check_places(to: Path | None, figures: Path | None, *, as_json: bool) -> No
         raise UsageError("nowhere to write: give --to FILE, --figures DIR or --json")
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
         raise UsageError(
-            f"--to {to}: {'it is a directory' if to.is_dir() else f'there is no directory {to.parent}'}"
+            f"--to {to}: "
+            f"{'it is a directory' if to.is_dir() else f'there is no directory {to.parent}'}"
         )
     if figures is not None and figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: it is no directory")
@@ -162,7 +166,8 @@ def _on_tasks(tables: Sequence[str] | None, *, exact: bool) -> bool:
         return False
     if len(on_tasks) != len(tables or ()):
         raise UsageError(
-            f"--table {on_tasks[0]}: it holds tasks, whose report is another page than that of entries. Ask for each."
+            f"--table {on_tasks[0]}: it holds tasks, whose report is another page than that of "
+            "entries. Ask for each."
         )
     if exact:
         raise UsageError(

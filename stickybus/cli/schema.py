@@ -39,7 +39,10 @@ Tables = Annotated[
     list[str] | None,
     typer.Option(
         "--table",
-        help=f"Main table of a bus or service; may be repeated. Default: {' and '.join(DEFAULT_TABLES)}.",
+        help=(
+            "Main table of a bus or service; may be repeated. Default: "
+            f"{' and '.join(DEFAULT_TABLES)}."
+        ),
         show_default=False,
     ),
 ]
@@ -58,8 +61,9 @@ def _refuse_newer(database: Database, report: schema.SchemaReport) -> None:
 
     if report.fit is schema.Fit.TOO_NEW:
         raise SchemaTooNewError(
-            f"{database.url.render_as_string()} has schema {report.found}, which this version (schema {report.expected}) "
-            "does not know. Nothing was changed. Install the newer stickybus that upgraded it.",
+            f"{database.url.render_as_string()} has schema {report.found}, which this version "
+            f"(schema {report.expected}) does not know. Nothing was changed. Install the newer "
+            "stickybus that upgraded it.",
             found=report.found,
             expected=report.expected,
         )
@@ -124,7 +128,8 @@ def upgrade(*, url: Url = None, as_json: Json = False) -> None:
         before = database.fetch(lambda connection: schema.check(connection, tables))
         if before.found is None:
             raise SchemaMissingError(
-                f"{database.url.render_as_string()} has no schema to upgrade. Run: stickybus schema create"
+                f"{database.url.render_as_string()} has no schema to upgrade. Run: stickybus "
+                "schema create"
             )
         _refuse_newer(database, before)
         schema.ensure(database, tables, progress=progress)
@@ -200,7 +205,9 @@ def check(*, url: Url = None, table: Tables = None, as_json: Json = False) -> No
         advice = {
             schema.Fit.CURRENT: "",
             schema.Fit.NEWER: "",
-            schema.Fit.MISSING: f": {', '.join(report.missing_tables)}. Run: stickybus schema create",
+            schema.Fit.MISSING: (
+                f": {', '.join(report.missing_tables)}. Run: stickybus schema create"
+            ),
             schema.Fit.TOO_OLD: ". Run: stickybus schema upgrade",
             schema.Fit.TOO_NEW: ". Install the newer stickybus that upgraded it",
         }[report.fit]

@@ -132,8 +132,9 @@ def status(
         names = ", ".join(difference.class_name for difference in found.differences[:TYPES_SHOWN])
         more = len(found.differences) - TYPES_SHOWN
         line = (
-            f"Subscribers differ between nodes, of {names}{f' and {more} more' if more > 0 else ''}: each node runs its share of "
-            "these events with its own. See: stickybus doctor"
+            "Subscribers differ between nodes, of "
+            f"{names}{f' and {more} more' if more > 0 else ''}: each node runs its share of these "
+            "events with its own. See: stickybus doctor"
         )
         console().print(f"\n{line}", markup=False, soft_wrap=True)
 

@@ -28,7 +28,10 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="STICKYBUS_URL",
-        help="SQLAlchemy URL of the database, such as sqlite:///events.db or postgresql://user@host/name.",
+        help=(
+            "SQLAlchemy URL of the database, such as sqlite:///events.db or "
+            "postgresql://user@host/name."
+        ),
         show_default=False,
     ),
 ]

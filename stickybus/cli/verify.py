@@ -70,12 +70,14 @@ def verify(
             errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
         for path in done.lost:
             errors().print(
-                f"missing: {done.target}/{path}. The next archive or compaction writes it anew from the database",
+                f"missing: {done.target}/{path}. The next archive or compaction writes it anew "
+                "from the database",
                 markup=False,
                 soft_wrap=True,
             )
         console().print(
-            f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {_verdict(done)}",
+            f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: "
+            f"{_verdict(done)}",
             markup=False,
             soft_wrap=True,
         )
@@ -100,7 +102,7 @@ def _verdict(done: Verified) -> str:
         return f"sound, but {plural(len(done.lost), 'manifest')} missing"
     if done.without_sha256:
         return (
-            f"all as their manifests say, but {plural(done.without_sha256, 'file')} of an old format by size alone. "
-            "To read these: --content"
+            f"all as their manifests say, but {plural(done.without_sha256, 'file')} of an old "
+            "format by size alone. To read these: --content"
         )
     return "all as their manifests say"

@@ -42,7 +42,9 @@ def version(
             "--version",
             callback=_show,
             is_eager=True,
-            help="Show the versions of Stickybus, Python, SQLite, SQLAlchemy and installed drivers.",
+            help=(
+                "Show the versions of Stickybus, Python, SQLite, SQLAlchemy and installed drivers."
+            ),
         ),
     ] = False,
 ) -> None:

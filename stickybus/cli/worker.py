@@ -37,7 +37,10 @@ def worker(
         str,
         typer.Argument(
             metavar="MODULE:OBJECT",
-            help="A PersistentBus or NotificationService, several in a list, or a function that returns such.",
+            help=(
+                "A PersistentBus or NotificationService, several in a list, or a function that "
+                "returns such."
+            ),
             show_default=False,
         ),
     ],
@@ -146,7 +149,8 @@ def _runnables(found: Any, target: str) -> list[Runnable]:
     for runnable in runnables:
         if not isinstance(runnable, PersistentBus | NotificationService):
             raise UsageError(
-                f"{target} gives a {type(runnable).__name__}, neither a PersistentBus nor a NotificationService"
+                f"{target} gives a {type(runnable).__name__}, neither a PersistentBus nor a "
+                "NotificationService"
             )
     if not runnables:
         raise UsageError(f"{target} gives an empty list")

@@ -135,8 +135,8 @@ class Screen:
 def _title() -> Text:
     return Text.assemble(
         ("Stickybus", "bold cyan"),
-        f"  {len(shop.NODES)} nodes, each a process, on one SQLite file; a lease of {shop.LEASE_SECONDS:g} s"
-        " (15 s by default)\n",
+        f"  {len(shop.NODES)} nodes, each a process, on one SQLite file; a lease of "
+        f"{shop.LEASE_SECONDS:g} s (15 s by default)\n",
     )
 
 
@@ -163,8 +163,8 @@ def _facts(verdict: Verdict, *, killed_with: int, truncated: int | None) -> list
         (
             "Ledger",
             (
-                f"{verdict.posted_events:,} events and {verdict.posted_notifications:,} notifications committed, "
-                f"{ended:,} in history with one end each"
+                f"{verdict.posted_events:,} events and {verdict.posted_notifications:,} "
+                f"notifications committed, {ended:,} in history with one end each"
             ),
         ),
         (
@@ -174,13 +174,14 @@ def _facts(verdict: Verdict, *, killed_with: int, truncated: int | None) -> list
         (
             "Failures",
             (
-                f"{verdict.failed_once:,} failed once and were retried; {verdict.failed:,} failed {shop.RUNS} times and ended "
-                "FAILED, with the reason"
+                f"{verdict.failed_once:,} failed once and were retried; {verdict.failed:,} failed "
+                f"{shop.RUNS} times and ended FAILED, with the reason"
             ),
         ),
         (
             "Killed node",
-            f"{shop.DOOMED} died with {killed_with:,} entries in hand; {verdict.reaped:,} reaped and run elsewhere"
+            f"{shop.DOOMED} died with {killed_with:,} entries in hand; {verdict.reaped:,} reaped "
+            "and run elsewhere"
             + (f" within {back_after:.1f} s" if back_after is not None else "")
             + f", {verdict.moved:,} not yet due moved",
         ),

@@ -141,7 +141,8 @@ def _check_end(verdict: Verdict, event: shop.Event, entry: Entry) -> None:
     found = entry.processing_state, entry.error_count
     if found != expected:
         verdict.faults.append(
-            f"{entry.class_name} {event.number} ended {found[0]} after {found[1]} errors, not {expected[0]} after {expected[1]}"
+            f"{entry.class_name} {event.number} ended {found[0]} after {found[1]} errors, not "
+            f"{expected[0]} after {expected[1]}"
         )
 
 
@@ -150,7 +151,10 @@ def _check_books(verdict: Verdict, folder: Path, numbers: Iterable[int]) -> None
     engine = create_engine(shop.database_url(folder))
     events = [shop.event_of(number) for number in numbers]
     with engine.connect() as connection:
-        for table, kind in ((shop.orders, shop.OrderPlaced), (shop.payments, shop.PaymentReceived)):
+        for table, kind in (
+            (shop.orders, shop.OrderPlaced),
+            (shop.payments, shop.PaymentReceived),
+        ):
             booked = sorted(connection.execute(select(table.c.number)).scalars())
             expected = sorted(event.number for event in events if isinstance(event, kind))
             if booked != expected:

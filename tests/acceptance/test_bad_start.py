@@ -24,7 +24,9 @@ _FORK_WARNING = "ignore:This process:DeprecationWarning"
 _PRELUDE = """
 import json, os, sys, threading
 from dataclasses import dataclass
-from stickybus import BusConfig, ForkedError, NodeConfig, NotificationConfig, NotificationService, PersistentBus
+from stickybus import (
+    BusConfig, ForkedError, NodeConfig, NotificationConfig, NotificationService, PersistentBus
+)
 
 url = sys.argv[1]
 
@@ -107,7 +109,8 @@ with bus, service:
                 call()
                 tell(what=what, error=None)
             except Exception as error:
-                tell(what=what, error=type(error).__name__, text=str(error), started=getattr(error, "started_pid", 0))
+                started = getattr(error, "started_pid", 0)
+                tell(what=what, error=type(error).__name__, text=str(error), started=started)
 
     in_child(child)
     tell(parent=os.getpid(), more_files=open_files() - before)
@@ -155,7 +158,8 @@ with bus:
 
     in_child(child)
     (entry,) = bus.find()
-    tell(owner=entry.processing_owner, state=entry.processing_state, live=bus._engine.lifecycle.running)
+    live = bus._engine.lifecycle.running
+    tell(owner=entry.processing_owner, state=entry.processing_state, live=live)
     go_on.set()
     assert done.wait(20)
     done.clear()
@@ -176,7 +180,8 @@ def test_a_forked_child_that_leaves_its_parents_block_takes_nothing_from_the_par
 
 
 _OWN_BUS = """
-parent = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=5.0)))
+of_parent = BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=5.0))
+parent = PersistentBus(url, of_parent)
 stop = threading.Event()
 
 def post_all_the_time():
@@ -189,7 +194,7 @@ posting = threading.Thread(target=post_all_the_time)
 def child():
     from stickybus import NodeNameTakenError
     try:
-        same = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2, node=NodeConfig(lease_seconds=5.0)))
+        same = PersistentBus(url, of_parent)
     except ForkedError as error:
         tell(forked=str(error), started=error.started_pid == os.getppid())
         return
@@ -253,7 +258,8 @@ def test_a_child_forked_when_all_is_closed_starts_as_any_process(database_url: U
 
 
 _HOLDER = """
-bus = PersistentBus(url, BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=5.0)))
+config = BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=5.0))
+bus = PersistentBus(url, config)
 bus.start()
 tell(pid=os.getpid())
 sys.stdin.read()

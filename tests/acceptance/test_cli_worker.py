@@ -24,7 +24,8 @@ SHOP = """
 import os, pathlib, time
 from stickybus import BusConfig, NotificationService, PersistentBus
 
-bus = PersistentBus(os.environ["STICKYBUS_URL"], BusConfig(handler_threads=2, max_failure_retries=0, poll_interval_seconds=0.2))
+config = BusConfig(handler_threads=2, max_failure_retries=0, poll_interval_seconds=0.2)
+bus = PersistentBus(os.environ["STICKYBUS_URL"], config)
 
 @bus.subscribe("Wait")
 def wait(event):

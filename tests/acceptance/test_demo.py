@@ -99,7 +99,8 @@ def _demo(folder: Path, arguments: str) -> str:
     """Run the demo as a program that must end with exit code 0, and return its standard output."""
     program = folder / "show.py"
     program.write_text(
-        f"import stickybus.demo\nif __name__ == '__main__':\n    raise SystemExit(stickybus.demo.run({arguments}))\n"
+        "import stickybus.demo\nif __name__ == '__main__':\n    raise "
+        f"SystemExit(stickybus.demo.run({arguments}))\n"
     )
     done = subprocess.run(
         [sys.executable, program], cwd=folder, capture_output=True, text=True, check=False

@@ -17,7 +17,10 @@ from devtools.server import DatabaseServer, StopMode
 from devtools.servers import database_servers
 from tests.contract.harness import eventually
 
-_WAITING_CHILD = f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
+_WAITING_CHILD = (
+    f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); "
+    "sys.stdin.read()"
+)
 # A shell's background job ignores Ctrl-C, and so would all that it starts.
 _OWNER = """
 import signal, sys

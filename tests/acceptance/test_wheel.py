@@ -47,10 +47,9 @@ def test_importing_stickybus_needs_no_driver_and_no_spark(run: Run) -> None:
     found = run(
         "python",
         "-c",
-        "import importlib.util, stickybus\n"
-        "from stickybus import *\n"
-        "print([name for name in ('psycopg', 'pymysql', 'pyspark') if importlib.util.find_spec(name)])\n"
-        "print(stickybus.__file__)",
+        "import importlib.util, stickybus\nfrom stickybus import *\nprint([name for name in "
+        "('psycopg', 'pymysql', 'pyspark') if "
+        "importlib.util.find_spec(name)])\nprint(stickybus.__file__)",
     )
     drivers, location = found.splitlines()
     assert drivers == "[]"
@@ -61,8 +60,8 @@ def test_the_wheel_holds_neither_tests_nor_tools_of_development(run: Run) -> Non
     found = run(
         "python",
         "-c",
-        "import importlib.util\n"
-        "print([name for name in ('benchmarks', 'devtools', 'tests') if importlib.util.find_spec(name)])",
+        "import importlib.util\nprint([name for name in ('benchmarks', 'devtools', 'tests') if "
+        "importlib.util.find_spec(name)])",
     )
     assert found.strip() == "[]"
 

@@ -232,8 +232,8 @@ def _run_all(
             progress.remove_task(task)
             color = "green" if result.good else "red"
             progress.console.print(
-                f"[{color}]{one} {result.committed:7,} committed, {result.deaths:4} ended, {report.verdict(result)}[/{color}]"
-                f" ({result.seconds:.0f} s)",
+                f"[{color}]{one} {result.committed:7,} committed, {result.deaths:4} ended, "
+                f"{report.verdict(result)}[/{color}] ({result.seconds:.0f} s)",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -51,13 +51,15 @@ _MEASURES_HEAD = (
     *("returns", "recovery p50, s", "max, s", "peak memory of a node, MB"),
 )
 _VERDICT_NOTE = """
-Counted by the judge (`tests/checker.py`) from the posters' ledgers, the handlers' journals and the tables. An entry that
-ran again after a crash is no violation (*again*): its outcome is recorded once. *unknown*: the answer to the COMMIT was
-lost, or the poster died. *reaped*: rows handed on by a reaper. *ended*: processes, by SIGKILL, by poison or in good order.
+Counted by the judge (`tests/checker.py`) from the posters' ledgers, the handlers' journals and the
+tables. An entry that ran again after a crash is no violation (*again*): its outcome is recorded
+once. *unknown*: the answer to the COMMIT was lost, or the poster died. *reaped*: rows handed on by
+a reaper. *ended*: processes, by SIGKILL, by poison or in good order.
 """
 _MEASURES_NOTE = f"""
-*re-run*: from a process's death to the next start of what it was running. *recovery*: from the end of a fault until the
-rate of handled entries is again {FULL_RATE:.0%} of what it was before the first one.
+*re-run*: from a process's death to the next start of what it was running. *recovery*: from the end
+of a fault until the rate of handled entries is again {FULL_RATE:.0%} of what it was before the
+first one.
 """
 _NAMED = (
     *(Invariant.NO_LOSS, Invariant.NO_PHANTOM, Invariant.RECORDED_ONCE, Invariant.ONE_RUNNER),
@@ -80,8 +82,14 @@ def markdown(results: Sequence[Result], command: str) -> str:
     ]
     parts = [
         "# Chaos on real servers\n",
-        f"`{command}`, {environment()}. Each run: 3 nodes, 2 posting processes, lease 2 s, a look of the reaper each 0.5 s.\n",
-        f"{len(results)} runs, {committed:,} entries committed, {deaths:,} processes ended: **{outcome}.**\n",
+        (
+            f"`{command}`, {environment()}. Each run: 3 nodes, 2 posting processes, lease 2 s, a "
+            "look of the reaper each 0.5 s.\n"
+        ),
+        (
+            f"{len(results)} runs, {committed:,} entries committed, {deaths:,} processes ended: "
+            f"**{outcome}.**\n"
+        ),
         "## Verdict",
         _VERDICT_NOTE,
         *table(_VERDICT_HEAD, map(_judged, results)),
@@ -92,16 +100,18 @@ def markdown(results: Sequence[Result], command: str) -> str:
         *about,
     ]
     for result in bad:
-        parts += [
-            f"\n## Not good: {result.scenario}, {result.database}, {result.mode}, seed {result.seed}\n"
-        ]
+        run = f"{result.scenario}, {result.database}, {result.mode}, seed {result.seed}"
+        parts += [f"\n## Not good: {run}\n"]
         parts += [f"- {fault}" for fault in (*result.violations[:20], *result.problems)]
     return "\n".join(parts) + "\n"
 
 
 def environment() -> str:
     """The day and the machine, in a few words."""
-    return f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {os.cpu_count()} cores, the servers beside the nodes"
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {os.cpu_count()} "
+        "cores, the servers beside the nodes"
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -166,13 +176,14 @@ def soak_markdown(soak: Soak, command: str) -> str:
     ]
     half, most = _half_and_most(result.reruns)
     setting = (
-        f"`{command}`, {environment()}. PostgreSQL, 3 nodes, 2 posting processes, lease 2 s, one kill a minute; "
-        "one node is never killed.\n"
+        f"`{command}`, {environment()}. PostgreSQL, 3 nodes, 2 posting processes, lease 2 s, one "
+        "kill a minute; one node is never killed.\n"
     )
     outcome = (
-        f"{soak.minutes:g} minutes, {soak.kills} kills, {result.committed:,} entries committed, {result.runs:,} runs "
-        f"({result.duplicates} of them again): **{len(result.violations)} violations.** What a kill had cut off ran again "
-        f"after {half or '-'} s (median), {most or '-'} s (most).\n"
+        f"{soak.minutes:g} minutes, {soak.kills} kills, {result.committed:,} entries committed, "
+        f"{result.runs:,} runs ({result.duplicates} of them again): **{len(result.violations)} "
+        f"violations.** What a kill had cut off ran again after {half or '-'} s (median), "
+        f"{most or '-'} s (most).\n"
     )
     parts = [
         "# Soak\n",

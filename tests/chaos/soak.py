@@ -34,7 +34,8 @@ LASTING = "node-0"
 _WARM_UP = 0.1
 _CONNECTIONS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
 _TABLE = text(
-    "SELECT n_dead_tup, pg_total_relation_size(relid) FROM pg_stat_user_tables WHERE relname = :name"
+    "SELECT n_dead_tup, pg_total_relation_size(relid) FROM pg_stat_user_tables WHERE relname = "
+    ":name"
 )
 
 

@@ -219,8 +219,10 @@ def _leases_ended(
                 yield Violation(
                     invariant=Invariant.ONE_RUNNER,
                     record_ids=(),
-                    explanation=f"{last.node} (lease {last.epoch}) was declared dead, though no other node could have "
-                    "watched it for a whole lease",
+                    explanation=(
+                        f"{last.node} (lease {last.epoch}) was declared dead, though no other node "
+                        "could have watched it for a whole lease"
+                    ),
                 )
             at = min(watched, default=last.at + lease_seconds)
             yield LeaseEnded(node=last.node, incarnation=last.epoch, at=at)
@@ -265,7 +267,10 @@ def _misjudged(history: Sequence[Standing], kinds: Mapping[int, str]) -> Iterato
             yield Violation(
                 invariant=Invariant.BOUNDED if poison else Invariant.NO_LOSS,
                 record_ids=(row.record_id,),
-                explanation=f"key {row.key} ({kinds.get(row.key)}) ended {row.state.value}: {row.last_error}",
+                explanation=(
+                    f"key {row.key} ({kinds.get(row.key)}) ended {row.state.value}: "
+                    f"{row.last_error}"
+                ),
             )
 
 

@@ -8,10 +8,18 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 _SESSIONS: Final = {
-    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    " AND backend_type = 'client backend'",
-    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
-    "mysql": "SELECT id FROM performance_schema.processlist WHERE db = database() AND id <> connection_id()",
+    "postgresql": (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
+        "pg_backend_pid() AND backend_type = 'client backend'"
+    ),
+    "mariadb": (
+        "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> "
+        "connection_id()"
+    ),
+    "mysql": (
+        "SELECT id FROM performance_schema.processlist WHERE db = database() AND id <> "
+        "connection_id()"
+    ),
 }
 KILL: Final = {
     "postgresql": "SELECT pg_terminate_backend({})",

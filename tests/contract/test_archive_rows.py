@@ -107,7 +107,10 @@ def test_only_a_run_whose_rows_are_not_deleted_is_withdrawn(database: Database) 
 def test_rows_of_an_earlier_version_are_of_deleted_runs_and_are_completed(
     database: Database, engine: Engine
 ) -> None:
-    rows = "INSERT INTO queue_archives (run, table_name, target, first_id, last_id, before_date, entries, deleted_date)"
+    rows = (
+        "INSERT INTO queue_archives (run, table_name, target, first_id, last_id, before_date, "
+        "entries, deleted_date)"
+    )
     date = "'2026-01-02 00:00:00.000000'"
     with engine.begin() as connection:
         for run in ("run-1", "run-2"):

@@ -92,7 +92,10 @@ def test_dates_to_the_second_are_claimed_as_if_they_were_whole(
     """As CURRENT_TIMESTAMP writes them: they are compared as texts."""
     node = cluster.join("a", mode=Mode.POLLING, handler_threads=1, max_entries_claimed=2)
     second = cluster.clock.now().replace(microsecond=0) - timedelta(seconds=5)
-    row = "INSERT INTO bus_events (class_name, event_json, created_date, effective_date) VALUES (?, ?, ?, ?)"
+    row = (
+        "INSERT INTO bus_events (class_name, event_json, created_date, effective_date) VALUES (?, "
+        "?, ?, ?)"
+    )
     dates = [
         f"{second:%Y-%m-%d %H:%M:%S}{end}" for end in ("", ".000000", "", "", ".500000", "", "")
     ]

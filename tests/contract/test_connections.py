@@ -32,8 +32,14 @@ HOLD = {
 }
 RELEASE = {"postgresql": "ROLLBACK", "mariadb": "UNLOCK TABLES", "mysql": "UNLOCK TABLES"}
 WAITING = {
-    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table%%'",
+    "postgresql": (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
+        "'Lock'"
+    ),
+    "mariadb": (
+        "SELECT id FROM information_schema.processlist WHERE db = database() AND state LIKE "
+        "'Waiting for table%%'"
+    ),
 }
 WAITING["mysql"] = WAITING["mariadb"].replace("information_schema", "performance_schema")
 

@@ -186,7 +186,8 @@ def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> 
         assert had
         connection.commit()
         with pytest.raises(
-            LifecycleError, match=r"another truncation, archive or forgetting is under way.*Nothing"
+            LifecycleError,
+            match=r"another truncation, archive or forgetting is under way.*Nothing",
         ):
             bus.truncate_history()
 

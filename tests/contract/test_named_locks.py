@@ -16,8 +16,14 @@ from tests.contract.harness import eventually
 
 NAME = "bus_events_history"
 WAITERS = {
-    "mariadb": "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND state = 'User lock'",
-    "mysql": "SELECT count(*) FROM performance_schema.processlist WHERE db = database() AND state = 'User lock'",
+    "mariadb": (
+        "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND state = "
+        "'User lock'"
+    ),
+    "mysql": (
+        "SELECT count(*) FROM performance_schema.processlist WHERE db = database() AND state = "
+        "'User lock'"
+    ),
 }
 
 

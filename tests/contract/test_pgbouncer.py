@@ -30,8 +30,9 @@ SETTINGS = (
     "lock_timeout",
 )
 LEFT = (
-    "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) + (SELECT count(*) FROM pg_prepared_statements) + "
-    "(SELECT count(*) FROM pg_listening_channels())"
+    "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) "
+    "+ (SELECT count(*) FROM pg_prepared_statements) + (SELECT count(*) FROM "
+    "pg_listening_channels())"
 )
 
 

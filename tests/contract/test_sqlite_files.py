@@ -90,7 +90,10 @@ def test_many_on_a_connection_of_any_mode_are_posted_together_or_not_at_all(
     bus.start()
     orders = [Order(number) for number in range(5)]
     with closing(sqlite3.connect(tmp_path / "orders.db", **mode)) as raw:
-        refusing = "CREATE TRIGGER refusing BEFORE INSERT ON bus_events WHEN NEW.event_json LIKE '%3%' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        refusing = (
+            "CREATE TRIGGER refusing BEFORE INSERT ON bus_events WHEN NEW.event_json LIKE '%3%' "
+            "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
         raw.execute(refusing)
         raw.commit()
         with pytest.raises(Exception, match="no"):

@@ -102,7 +102,8 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
         with within(max(ANSWER, CONNECT)), pytest.raises((DBAPIError, DatabaseUnreachableError)):
             bus.post(Order(2))
     eventually(
-        lambda: set(failed_loops.moments) >= {"claim", "finish", "beat", "reap"}, "all loops failed"
+        lambda: set(failed_loops.moments) >= {"claim", "finish", "beat", "reap"},
+        "all loops failed",
     )
     for loop, moment in failed_loops.moments.items():
         took = moment - swallowed
@@ -131,7 +132,8 @@ def test_in_a_black_hole_a_bus_stops_in_time_and_its_entries_are_run_by_the_next
     recorder.wait(2)
     proxy.swallow()
     recorder.release()
-    calls = 4  # at most so many one after another: the claim, an outcome, the reaper or a beat, the end of the lease
+    # At most, one after another: the claim, an outcome, the reaper or a beat, the end of the lease.
+    calls = 4
     with within(bus.config.shutdown_timeout_seconds + calls * max(ANSWER, CONNECT)):
         assert not bus.stop()
 
@@ -202,10 +204,14 @@ def database(database_url: URL) -> Iterator[Database]:
 
 SLOW = {
     "postgresql": "SELECT pg_sleep(30)",
-    "mariadb": "SELECT COUNT(*) FROM "
-    + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
-    "mysql": "SELECT COUNT(*) FROM "
-    + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
+    "mariadb": (
+        "SELECT COUNT(*) FROM "
+        + ", ".join(f"information_schema.collations AS c{n}" for n in range(5))
+    ),
+    "mysql": (
+        "SELECT COUNT(*) FROM "
+        + ", ".join(f"information_schema.collations AS c{n}" for n in range(5))
+    ),
 }
 
 

@@ -47,16 +47,14 @@ class Claim:
 def innodb(engine: Engine) -> Engine:
     with engine.begin() as connection:
         connection.execute(
-            text(
-                """
+            text("""
                 CREATE TABLE entries (
                     record_id BIGINT AUTO_INCREMENT PRIMARY KEY,
                     lane VARCHAR(64) NOT NULL,
                     class_name VARCHAR(64) NOT NULL DEFAULT 'Known',
                     priority INT NOT NULL DEFAULT 0,
                     effective_date DATETIME(6) NOT NULL
-                ) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"""
-            )
+                ) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""")
         )
     return engine
 
@@ -234,7 +232,10 @@ class Prepared:
         return self._plan("claim", CLAIM_ARGUMENTS), self._plan("finish", FINISH_ARGUMENTS)
 
     def generic_plans_used(self) -> int:
-        used = "SELECT sum(generic_plans) FROM pg_prepared_statements WHERE name IN ('claim', 'finish')"
+        used = (
+            "SELECT sum(generic_plans) FROM pg_prepared_statements WHERE name IN ('claim', "
+            "'finish')"
+        )
         return int(self._connection.exec_driver_sql(used).scalar_one())
 
     def _plan(self, name: str, arguments: str) -> Plan:
@@ -272,9 +273,9 @@ def prepared_while_empty(
     with autocommit.connect() as connection:
         # Autovacuum stays away: it would cure the plan some time later, in production as here.
         connection.exec_driver_sql(
-            "CREATE TABLE entries (record_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-            "lane text NOT NULL, effective_date timestamptz NOT NULL, claim_count int NOT NULL DEFAULT 0, "
-            "event_json text) WITH (autovacuum_enabled = false)"
+            "CREATE TABLE entries (record_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, lane "
+            "text NOT NULL, effective_date timestamptz NOT NULL, claim_count int NOT NULL DEFAULT "
+            "0, event_json text) WITH (autovacuum_enabled = false)"
         )
         connection.exec_driver_sql(
             "CREATE INDEX claim ON entries (lane, effective_date, record_id)"
@@ -290,10 +291,9 @@ def fill_to(engine: Engine, rows: int) -> None:
     """Raise the table to `rows` rows without analysing it: half in lane `me`, half unowned."""
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            "INSERT INTO entries (lane, effective_date, event_json) "
-            "SELECT CASE WHEN mod(n, 2) = 0 THEN 'me' ELSE '' END, timestamptz '2025-01-01' + n * interval '1 s', "
-            "repeat('x', 100) FROM generate_series((SELECT count(*) + 1 FROM entries), "
-            f"{rows}) AS n"
+            "INSERT INTO entries (lane, effective_date, event_json) SELECT CASE WHEN mod(n, 2) = "
+            "0 THEN 'me' ELSE '' END, timestamptz '2025-01-01' + n * interval '1 s', repeat('x', "
+            f"100) FROM generate_series((SELECT count(*) + 1 FROM entries), {rows}) AS n"
         )
 
 
@@ -365,7 +365,10 @@ def test_a_table_that_was_never_vacuumed_is_not_yet_planned_as_empty(engine: Eng
 def test_psycopg_prepares_after_five_runs_and_the_server_goes_generic_after_five_more(
     engine: Engine,
 ) -> None:
-    used = "SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE statement LIKE 'SELECT CAST%%'"
+    used = (
+        "SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE statement LIKE "
+        "'SELECT CAST%%'"
+    )
     with engine.connect() as connection:
         for run in range(1, 13):
             connection.execute(text("SELECT CAST(:run AS integer)"), {"run": run})

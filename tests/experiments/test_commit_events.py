@@ -54,8 +54,9 @@ def events(engine: Engine) -> list[str]:
         with engine.begin() as connection:
             connection.execute(
                 text(
-                    "CREATE TABLE entries (record_id BIGINT PRIMARY KEY, processing_owner VARCHAR(64) NOT NULL, "
-                    "creating_owner VARCHAR(64), KEY owner (processing_owner))"
+                    "CREATE TABLE entries (record_id BIGINT PRIMARY KEY, processing_owner "
+                    "VARCHAR(64) NOT NULL, creating_owner VARCHAR(64), KEY owner "
+                    "(processing_owner))"
                 )
             )
     else:

@@ -39,8 +39,9 @@ def entry_of_node_a(engine: Engine) -> Engine:
     with engine.begin() as connection:
         for statement in (
             "CREATE TABLE nodes (name VARCHAR(64) PRIMARY KEY, epoch INT NOT NULL)",
-            """CREATE TABLE entries (record_id BIGINT PRIMARY KEY, processing_owner VARCHAR(64) NOT NULL,
-                                     claim_count INT NOT NULL, created_date TIMESTAMP NOT NULL)""",
+            """CREATE TABLE entries (
+                   record_id BIGINT PRIMARY KEY, processing_owner VARCHAR(64) NOT NULL,
+                   claim_count INT NOT NULL, created_date TIMESTAMP NOT NULL)""",
             "INSERT INTO nodes VALUES ('a', 1)",
             "INSERT INTO entries VALUES (1, 'a', 1, TIMESTAMP '2026-01-01 00:00:00')",
         ):

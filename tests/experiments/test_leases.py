@@ -217,7 +217,8 @@ def node_a(engine: Engine) -> Engine:
     with engine.begin() as connection:
         connection.execute(
             text(
-                "CREATE TABLE nodes (name VARCHAR(64) PRIMARY KEY, epoch INT, beat INT, state VARCHAR(8))"
+                "CREATE TABLE nodes (name VARCHAR(64) PRIMARY KEY, epoch INT, beat INT, state "
+                "VARCHAR(8))"
             )
         )
         connection.execute(text("INSERT INTO nodes VALUES ('a', 1, 1, 'LIVE')"))

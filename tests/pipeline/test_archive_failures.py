@@ -228,8 +228,10 @@ def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
 ) -> None:
     kill = {
         # Other databases of the server have advisory locks, too.
-        "postgresql": "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks JOIN pg_database ON database = oid "
-        "WHERE locktype = 'advisory' AND datname = current_database()",
+        "postgresql": (
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks JOIN pg_database ON database = "
+            "oid WHERE locktype = 'advisory' AND datname = current_database()"
+        ),
         "mariadb": f"KILL CONNECTION (SELECT IS_USED_LOCK('{history_url.database}:{TABLE}'))",
         "mysql": f"KILL CONNECTION IS_USED_LOCK('{history_url.database}:{TABLE}')",
     }

@@ -264,8 +264,9 @@ def enter_as_before(url: URL, target: Path, manifest: Manifest) -> None:
     """Enter a deleted run as versions did that knew no log, the first one without its manifest."""
     execute(
         url,
-        "INSERT INTO queue_archives (run, table_name, target, first_id, last_id, before_date, entries,"
-        " deleted_date) VALUES (:run, 'bus_events', :target, :first, :last, :date, :entries, :date)",
+        "INSERT INTO queue_archives (run, table_name, target, first_id, last_id, before_date, "
+        "entries, deleted_date) VALUES (:run, 'bus_events', :target, :first, :last, :date, "
+        ":entries, :date)",
         run=manifest.run,
         target=f"{target}/bus_events",
         first=manifest.first_id,

@@ -232,8 +232,8 @@ def test_a_job_shows_an_example(job: ModuleType, capsys: pytest.CaptureFixture[s
         job.main(["--help"])
     name = job.__name__.rpartition(".")[2]
     assert (
-        f'    spark-submit --master spark://head:7077 "$(python -m history_pipeline.jobs)/{name}.py" \\\n'
-        in (capsys.readouterr().out)
+        '    spark-submit --master spark://head:7077 "$(python -m '
+        f'history_pipeline.jobs)/{name}.py" \\\n' in (capsys.readouterr().out)
     )
 
 

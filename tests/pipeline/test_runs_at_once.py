@@ -194,7 +194,10 @@ def test_one_at_a_time_replaces_files_of_an_archive_and_an_archive_may_run_meanw
             ):
                 with pytest.raises(
                     ArchiveConflictError,
-                    match=r"another compaction, expiry or erasure is under way, by s.*Nothing was done",
+                    match=(
+                        r"another compaction, expiry or erasure is under way, by s.*Nothing was"
+                        r" done"
+                    ),
                 ):
                     job()
             assert archive_history(spark, history_url, target).entries == 1

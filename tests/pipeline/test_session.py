@@ -168,11 +168,13 @@ from history_pipeline import open_session
 session = open_session("looking", master="local[1]", settings={"spark.sql.shuffle.partitions": "3"})
 assert open_session() is session
 context = session.sparkContext
-worker = context.parallelize([1], 1).map(lambda _: (sys.executable, sys.modules.keys() & {"pandas"})).first()
-context.parallelize([1], 1).map(lambda _: __import__("history_pipeline.source.data_source") and 1).first()
+one = context.parallelize([1], 1)
+worker = one.map(lambda _: (sys.executable, sys.modules.keys() & {"pandas"})).first()
+one.map(lambda _: __import__("history_pipeline.source.data_source") and 1).first()
 rows = session.read.format("stickybus").option("url", sys.argv[1]).load().count()
 kept = ["spark.ui.enabled", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions",
-        "spark.sql.parquet.compression.codec", "spark.ui.showConsoleProgress", "spark.driver.host", "spark.app.name"]
+        "spark.sql.parquet.compression.codec", "spark.ui.showConsoleProgress",
+        "spark.driver.host", "spark.app.name"]
 print(json.dumps({"worker": worker[0], "web": context.uiWebUrl, "rows": rows, "files": os.listdir(),
                   **{key: session.conf.get(key) for key in kept}}))
 session.stop()

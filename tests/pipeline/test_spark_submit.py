@@ -31,14 +31,16 @@ from history_pipeline import read_history
 url, folder = sys.argv[1], sys.argv[3]
 spark = open_session("counting")
 history = read_history(spark, url, first_id=1).repartition(4, "record_id")
-states = {row.processing_state: row["count"] for row in history.groupBy("processing_state").count().collect()}
+counts = history.groupBy("processing_state").count().collect()
+states = {row.processing_state: row["count"] for row in counts}
 executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
 found = {"states": states, "executors": executors, "master": spark.sparkContext.master}
 found["memory"] = spark.conf.get("spark.executor.memory")
 found["progress"] = spark.conf.get("spark.ui.showConsoleProgress")
 found["archived"] = archive_history(spark, url, folder).entries
 found["left"] = read_history(spark, url).count()
-found["posted"] = replay_archive(spark, url, folder, where="processing_state = 'FAILED'", post=True).posted
+failed = "processing_state = 'FAILED'"
+found["posted"] = replay_archive(spark, url, folder, where=failed, post=True).posted
 spark.stop()
 with open(sys.argv[2], "w") as file:
     json.dump(found, file)

@@ -260,7 +260,8 @@ def test_failures_are_counted_by_type_and_error(spark: SparkSession) -> None:
     ]
     expected = spark.createDataFrame(
         [(TABLE, "bus", "Order", "ValueError", 2), (TABLE, "bus", "Order", None, 1)],
-        "table_name string, queue_name string, class_name string, error_type string, entries bigint",
+        "table_name string, queue_name string, class_name string, error_type string, entries "
+        "bigint",
     )
     assert_same(breakdowns.failures(read(spark, rows)), expected)
 

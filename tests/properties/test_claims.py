@@ -171,7 +171,11 @@ class ClaimLife(RuleBasedStateMachine):
             before = self.live[entry.record_id]
             assert entry.claim_count == before.claims + 1
             self.live[entry.record_id] = replace(
-                before, state=State.IN_PROCESSING, lane=owner, owner=owner, claims=entry.claim_count
+                before,
+                state=State.IN_PROCESSING,
+                lane=owner,
+                owner=owner,
+                claims=entry.claim_count,
             )
         self.claims += [(owner, entry) for entry in claimed]
 

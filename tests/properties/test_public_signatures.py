@@ -92,7 +92,8 @@ HOSTILE: list[Any] = [
         len,
         ...,
     ),
-    *(date(2026, 1, 1), datetime(2026, 1, 1), datetime.min, datetime.max),  # noqa: DTZ001, DTZ901 -- naive on purpose
+    # Naive on purpose.
+    *(date(2026, 1, 1), datetime(2026, 1, 1), datetime.min, datetime.max),  # noqa: DTZ001, DTZ901
     *(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)),
     *(datetime.max.replace(tzinfo=WEST), datetime.min.replace(tzinfo=EAST)),
     *(

@@ -253,8 +253,10 @@ class Record:
                     yield Violation(
                         invariant=Invariant.RECORDED_ONCE,
                         record_ids=(record_id,),
-                        explanation=f"the outcome of claim {claim_count} of key {row['search_key1']} was recorded when claim "
-                        f"{row['claim_count']} ran it",
+                        explanation=(
+                            f"the outcome of claim {claim_count} of key {row['search_key1']} was "
+                            f"recorded when claim {row['claim_count']} ran it"
+                        ),
                     )
 
     def _effects(self, evidence: Evidence) -> Iterator[Violation]:
@@ -272,7 +274,9 @@ class Record:
                 yield Violation(
                     invariant=Invariant.RECORDED_ONCE,
                     record_ids=(row.record_id,),
-                    explanation=f"the exactly-once handler's writes for key {row.key} stand {found} times",
+                    explanation=(
+                        f"the exactly-once handler's writes for key {row.key} stand {found} times"
+                    ),
                 )
 
 

@@ -287,7 +287,8 @@ class Simulation:
         ):
             return False
         found = self.databases.rows(
-            "SELECT (SELECT COUNT(*) FROM bus_events) + (SELECT COUNT(*) FROM notifications) AS entries"
+            "SELECT (SELECT COUNT(*) FROM bus_events) + (SELECT COUNT(*) FROM notifications) AS "
+            "entries"
         )
         return not found[0]["entries"]
 
@@ -347,7 +348,8 @@ class Simulation:
         claims = {
             (row["record_id"], row["claim_count"])
             for row in self.databases.rows(
-                "SELECT record_id, claim_count FROM bus_events WHERE processing_state = 'IN_PROCESSING'"
+                "SELECT record_id, claim_count FROM bus_events WHERE processing_state = "
+                "'IN_PROCESSING'"
             )
         }
         new, self._claims = claims - self._claims, claims
@@ -356,8 +358,10 @@ class Simulation:
                 Violation(
                     invariant=Invariant.BOUNDED,
                     record_ids=tuple(record_id for record_id, _ in claims),
-                    explanation=f"{len(claims)} entries are claimed, {len(new)} of them new, of a bus that is limited to "
-                    f"{limit}",
+                    explanation=(
+                        f"{len(claims)} entries are claimed, {len(new)} of them new, of a bus that "
+                        f"is limited to {limit}"
+                    ),
                 )
             )
 
@@ -401,8 +405,10 @@ class Simulation:
                         Violation(
                             invariant=Invariant.ONE_RUNNER,
                             record_ids=(),
-                            explanation=f"{name} lost its lease {before.epoch} at {time:.3f}, when it could have been silent "
-                            f"for {silent:.3f} s at most",
+                            explanation=(
+                                f"{name} lost its lease {before.epoch} at {time:.3f}, when it "
+                                f"could have been silent for {silent:.3f} s at most"
+                            ),
                         )
                     )
                 self.record.lease_ended(name, before.epoch)

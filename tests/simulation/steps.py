@@ -79,9 +79,8 @@ class Post:
     link: Link = Link.NONE
 
     def __str__(self) -> str:
-        told = [
-            f"{self.process} posts {', '.join(map(str, self.keys))} to the {self.face} {self.ending.value}"
-        ]
+        keys = ", ".join(map(str, self.keys))
+        told = [f"{self.process} posts {keys} to the {self.face} {self.ending.value}"]
         if self.link:
             told.append(self.link.value)
         if self.delay:
@@ -177,7 +176,10 @@ class Change:
 
     def __str__(self) -> str:
         about = "" if self.what in {"truncate", "resume"} else f" {self.key}"
-        return f"{self.process}: {self.what}{about} of the {self.face}{_until(self.stops)}{_with(self.fault)}"
+        return (
+            f"{self.process}: {self.what}{about} of the "
+            f"{self.face}{_until(self.stops)}{_with(self.fault)}"
+        )
 
 
 Step = Start | Post | Go | Pass | Kill | Leave | Outage | Jump | Change

@@ -314,7 +314,10 @@ def _documented(config: type[Settings], key: str) -> list[str]:
     """
     (row,) = re.findall(rf"^\| `{key}` \|.*\|$", REFERENCE, re.MULTILINE)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    per_class = {BusConfig: r"bus: (`[^`]*`);.*", NotificationConfig: r".*notifications: (`[^`]*`)"}
+    per_class = {
+        BusConfig: r"bus: (`[^`]*`);.*",
+        NotificationConfig: r".*notifications: (`[^`]*`)",
+    }
     if config in per_class:
         cells[2] = re.sub(per_class[config], r"\1", cells[2])
     return cells

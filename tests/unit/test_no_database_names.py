@@ -20,10 +20,18 @@ ALLOWED = {
     "sql/names.py": "names all of them for a command's help, where the registry would load them",
     "sql/tables/conventions.py": "options of SQLAlchemy's Table, kept by the name of a dialect",
     "sql/tables/entries.py": "a statement after CREATE TABLE, for one dialect of SQLAlchemy",
-    "sql/types/date_functions.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
-    "sql/types/dates.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
-    "sql/types/readable.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
-    "sql/types/texts.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
+    "sql/types/date_functions.py": (
+        "forms of SQLAlchemy's types, which it looks up by the name of a dialect"
+    ),
+    "sql/types/dates.py": (
+        "forms of SQLAlchemy's types, which it looks up by the name of a dialect"
+    ),
+    "sql/types/readable.py": (
+        "forms of SQLAlchemy's types, which it looks up by the name of a dialect"
+    ),
+    "sql/types/texts.py": (
+        "forms of SQLAlchemy's types, which it looks up by the name of a dialect"
+    ),
     "sql/types/wide.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
     "sql/doctor/indices.py": "an option of SQLAlchemy's Index, for the text of a cure",
     "queue_core/opening.py": "says that a file is missing before a connection would make it",

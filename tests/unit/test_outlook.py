@@ -169,7 +169,7 @@ def test_parked_entries_are_told_of_and_not_claimed() -> None:
     assert not subject.lanes_with_due
 
 
-def test_a_claim_seeks_from_where_the_last_one_ended_and_a_second_earlier_if_that_was_not_full() -> (
+def test_a_claim_seeks_from_where_the_last_one_ended_or_a_second_earlier_if_that_was_not_full() -> (
     None
 ):
     subject, _ = outlook()

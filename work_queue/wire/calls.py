@@ -159,7 +159,8 @@ class Call(Generic[Request, Result]):
             if asked.version != VERSION:
                 raise InvalidRequestError(
                     f"{self.name}: the client speaks version {asked.version} of the wire, this "
-                    f"service version {VERSION}. Nothing was written. Upgrade the older of the two.",
+                    f"service version {VERSION}. Nothing was written. Upgrade the older of the "
+                    "two.",
                     key="version",
                     value=asked.version,
                 )

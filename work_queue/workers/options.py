@@ -84,7 +84,8 @@ class Options:
         """Whether the handler is a coroutine function."""
         return any(
             inspect.iscoroutinefunction(call)
-            for call in (self.handler, getattr(self.handler, "__call__", None))  # noqa: B004 -- an object's
+            # The handler may be an object with a method of that name.
+            for call in (self.handler, getattr(self.handler, "__call__", None))  # noqa: B004
         )
 
     def error_queue_of(self, queue: str) -> str:

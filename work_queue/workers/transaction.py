@@ -25,9 +25,10 @@ def check(connection: Connection) -> None:
         if error.connection_invalidated:
             raise
         raise RuntimeError(
-            "the handler ended its transaction, to which the modification belongs: by COMMIT or ROLLBACK, by a "
-            "statement that commits by itself (DDL, on MariaDB and MySQL), or by going on after an error that rolled "
-            "it back (a deadlock). Nothing was modified; let such errors pass, and leave the transaction alone"
+            "the handler ended its transaction, to which the modification belongs: by COMMIT or "
+            "ROLLBACK, by a statement that commits by itself (DDL, on MariaDB and MySQL), or by "
+            "going on after an error that rolled it back (a deadlock). Nothing was modified; let "
+            "such errors pass, and leave the transaction alone"
         ) from error
 
 

@@ -23,7 +23,11 @@ down_revision = None
 OPTIONS: dict[str, Any] = {
     f"{family}_{option}": value
     for family in ("mysql", "mariadb")
-    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "row_format": "DYNAMIC"}.items()
+    for option, value in {
+        "engine": "InnoDB",
+        "charset": "utf8mb4",
+        "row_format": "DYNAMIC",
+    }.items()
 }
 
 READ = {
@@ -118,8 +122,8 @@ def create_entries(main_name: str) -> None:
         # Room for the claim's update on the entry's own page, and a vacuum that keeps up with a
         # table whose rows all go: by count, not by a share of the table.
         op.execute(
-            f"ALTER TABLE {quote(main_name)} SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, "
-            "autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05, "
+            f"ALTER TABLE {quote(main_name)} SET (fillfactor = 70, autovacuum_vacuum_scale_factor "
+            "= 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05, "
             "autovacuum_vacuum_cost_delay = 0)"
         )
         op.execute(

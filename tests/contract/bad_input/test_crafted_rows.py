@@ -189,9 +189,10 @@ def claimable(connection: Any) -> list[Any]:
     return list(
         connection.execute(
             text(
-                "SELECT record_id, lane, processing_state FROM bus_events WHERE lane IN ('', 'here', '!suspect', 'nobody') "
-                "AND processing_state IN ('AVAILABLE', 'IN_PROCESSING') AND effective_date < '2027-01-01 00:00:00' "
-                "AND NOT (lane IN ('', 'here', '!suspect') AND processing_state = 'IN_PROCESSING')"
+                "SELECT record_id, lane, processing_state FROM bus_events WHERE lane IN ('', "
+                "'here', '!suspect', 'nobody') AND processing_state IN ('AVAILABLE', "
+                "'IN_PROCESSING') AND effective_date < '2027-01-01 00:00:00' AND NOT (lane IN "
+                "('', 'here', '!suspect') AND processing_state = 'IN_PROCESSING')"
             )
         )
     )
@@ -253,7 +254,8 @@ def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
     with engine.begin() as connection:
         for _ in range(3):
             connection.exec_driver_sql(
-                f"INSERT INTO bus_events ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+                f"INSERT INTO bus_events ({', '.join(values)}) VALUES "
+                f"({', '.join(values.values())})"
             )
     bus.start()
     write(engine, "bus_events", {**SOUND, "event_json": '{"number":7}', "lane": "nobody"})

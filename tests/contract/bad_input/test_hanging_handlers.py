@@ -226,7 +226,9 @@ def test_a_coroutine_that_stops_its_loop_ends_no_other_and_no_stop(bus: Persiste
     assert states(bus.history()) == [State.PROCESSED] * 3
 
 
-def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(bus: PersistentBus) -> None:
+def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(
+    bus: PersistentBus,
+) -> None:
     stopped = threading.Event()
 
     @bus.subscribe(Order)

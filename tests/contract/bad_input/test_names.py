@@ -251,7 +251,7 @@ def test_nodes_whose_names_differ_only_in_case_accent_or_trailing_space_keep_the
 # -- names that no node knows --------------------------------------------------------------------
 
 
-def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node_with_its_handler_joins(
+def test_an_event_name_that_no_node_knows_is_parked_and_claimed_when_a_node_with_its_handler_joins(
     make_bus: MakeBus,
 ) -> None:
     posting = make_bus()

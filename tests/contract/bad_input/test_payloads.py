@@ -207,7 +207,10 @@ def test_one_oversized_payload_among_many_refuses_all(bus: PersistentBus) -> Non
     assert bus.find() == []
 
 
-TRICKY = "quote ' double \" backslash \\ percent %s %(x)s colon :name NUL \0 tab \t line \n € 🚌 \u2028 \x7f"
+TRICKY = (
+    "quote ' double \" backslash \\ percent %s %(x)s colon :name NUL \0 tab \t line \n € 🚌 \u2028 "
+    "\x7f"
+)
 
 
 @pytest.mark.parametrize("padding", [0, 1_000])

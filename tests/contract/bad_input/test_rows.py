@@ -236,7 +236,10 @@ def test_rows_of_huge_counts_end_and_stop_nothing(
 
 OWNED_BY_NOBODY: dict[str, dict[str, Any]] = {
     "a node that never was": {"lane": "ghost", "processing_owner": "ghost"},
-    "a node with a name full of tricks": {"lane": "'; -- %s 💥", "processing_owner": "'; -- %s 💥"},
+    "a node with a name full of tricks": {
+        "lane": "'; -- %s 💥",
+        "processing_owner": "'; -- %s 💥",
+    },
     "a lane whose entry says another owner": {"lane": "ghost", "processing_owner": "another"},
     "a lane whose entry says no owner": {"lane": "ghost", "processing_owner": None},
 }
@@ -342,7 +345,12 @@ NO_DATES: dict[str, list[object]] = {
         7,
         b"soon",
     ],
-    "postgresql": ["infinity", "-infinity", "0044-03-15 12:00:00+00 BC", "10000-01-01 00:00:00+00"],
+    "postgresql": [
+        "infinity",
+        "-infinity",
+        "0044-03-15 12:00:00+00 BC",
+        "10000-01-01 00:00:00+00",
+    ],
     "mariadb": [
         "0000-00-00 00:00:00",
         "2026-00-15 00:00:00",

@@ -31,7 +31,12 @@ ROOT = Path(__file__).parents[3]
 def test_a_healthy_database_has_nothing_to_be_found(
     database_url: URL, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["doctor", "--url", database_url.render_as_string(hide_password=False), "--integrity"]
+    options = [
+        "doctor",
+        "--url",
+        database_url.render_as_string(hide_password=False),
+        "--integrity",
+    ]
     if database_url.get_backend_name() != "sqlite":
         options.pop()
     assert main(options) == 0
@@ -171,7 +176,9 @@ def test_an_index_that_no_statement_uses_is_found(
     database_name: str, doctor: Doctor, run: Callable[..., None]
 ) -> None:
     hide = {
-        "postgresql": "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'bus_events_keys'::regclass",
+        "postgresql": (
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'bus_events_keys'::regclass"
+        ),
         "mariadb": "ALTER TABLE bus_events ALTER INDEX bus_events_keys IGNORED",
         "mysql": "ALTER TABLE bus_events ALTER INDEX bus_events_keys INVISIBLE",
     }

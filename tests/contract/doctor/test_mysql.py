@@ -26,7 +26,8 @@ def test_a_statement_with_an_emoji_that_runs_meanwhile_hinders_no_answer(
 ) -> None:
     enter(engine, "node-1", tables=["bus_events"])
     running = text(
-        "SELECT count(*) FROM performance_schema.processlist WHERE id = :id AND state = 'User sleep'"
+        "SELECT count(*) FROM performance_schema.processlist WHERE id = :id AND state = 'User "
+        "sleep'"
     )
     with ThreadPoolExecutor(1) as pool, engine.connect() as other, engine.connect() as observer:
         session = {"id": other.execute(text("SELECT connection_id()")).scalar_one()}

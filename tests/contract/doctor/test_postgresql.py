@@ -118,8 +118,8 @@ def test_a_table_without_the_settings_of_a_queue_is_found(
     doctor: Doctor, run: Callable[..., None]
 ) -> None:
     run(
-        "ALTER TABLE bus_events RESET (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold, "
-        "autovacuum_vacuum_cost_delay)"
+        "ALTER TABLE bus_events RESET (autovacuum_vacuum_scale_factor, "
+        "autovacuum_vacuum_threshold, autovacuum_vacuum_cost_delay)"
     )
 
     found = doctor().one("autovacuum")
@@ -225,7 +225,8 @@ def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
                 connection.execute(text("SELECT count(*) FROM pg_class"))
                 assert doctor().findings == []
                 run(
-                    "DO $$BEGIN FOR number IN 0..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END$$"
+                    "DO $$BEGIN FOR number IN 0..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; "
+                    "END LOOP; END$$"
                 )
 
                 found = eventually(

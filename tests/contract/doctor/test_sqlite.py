@@ -58,8 +58,8 @@ def test_a_write_ahead_log_that_a_reader_keeps_from_being_emptied_is_found(
         run(
             "PRAGMA synchronous = OFF",
             "CREATE TABLE blobs (content BLOB)",
-            "INSERT INTO blobs SELECT zeroblob(1000000) FROM "
-            "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 140) SELECT i FROM n)",
+            "INSERT INTO blobs SELECT zeroblob(1000000) FROM (WITH RECURSIVE n(i) AS (SELECT 1 "
+            "UNION ALL SELECT i + 1 FROM n WHERE i < 140) SELECT i FROM n)",
         )
 
         assert doctor().one("wal-size")["severity"] == "slow"

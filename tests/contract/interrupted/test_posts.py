@@ -73,13 +73,19 @@ Servers keep open transactions until the last call.
 STEP = 10
 """Between the numbers of the first orders of two calls."""
 TRANSACTIONS = {
-    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
-    " AND pid <> pg_backend_pid()",
-    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx JOIN information_schema.processlist"
-    " ON trx_mysql_thread_id = id WHERE db = database()",
+    "postgresql": (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start "
+        "IS NOT NULL AND pid <> pg_backend_pid()"
+    ),
+    "mariadb": (
+        "SELECT count(*) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "ON trx_mysql_thread_id = id WHERE db = database()"
+    ),
     # Its list of processes fails while any of them runs a statement with characters past utf8mb3.
-    "mysql": "SELECT count(*) FROM information_schema.innodb_trx JOIN performance_schema.threads"
-    " ON trx_mysql_thread_id = processlist_id WHERE processlist_db = database()",
+    "mysql": (
+        "SELECT count(*) FROM information_schema.innodb_trx JOIN performance_schema.threads "
+        "ON trx_mysql_thread_id = processlist_id WHERE processlist_db = database()"
+    ),
 }
 
 
@@ -109,7 +115,10 @@ class Posts:
     ]
 )
 def posts(
-    request: pytest.FixtureRequest, make_bus: MakeBus, make_service: MakeService, database_name: str
+    request: pytest.FixtureRequest,
+    make_bus: MakeBus,
+    make_service: MakeService,
+    database_name: str,
 ) -> Posts:
     """Each way, to a serial handler of a node that looks and sweeps by time rarely."""
     recorder, many = Recorder(), "many" in request.param

@@ -60,7 +60,10 @@ def test_a_late_finisher_changes_nothing_and_is_counted(cluster: Cluster) -> Non
     assert len(heir.bus.find()) == 1
     assert sample("claims_lost_total", LABELS) == lost + 1
     heir.run()
-    assert [past.processing_state for past in heir.bus.history()] == [State.REAPED, State.PROCESSED]
+    assert [past.processing_state for past in heir.bus.history()] == [
+        State.REAPED,
+        State.PROCESSED,
+    ]
 
 
 def test_a_handler_that_outlives_its_node_ran_twice_but_its_outcome_is_recorded_once(
@@ -78,7 +81,10 @@ def test_a_handler_that_outlives_its_node_ran_twice_but_its_outcome_is_recorded_
         late.result()
 
     assert (zombie.handler.calls, heir.handler.calls) == (1, 1)
-    assert [past.processing_state for past in heir.bus.history()] == [State.REAPED, State.PROCESSED]
+    assert [past.processing_state for past in heir.bus.history()] == [
+        State.REAPED,
+        State.PROCESSED,
+    ]
     assert heir.bus.find() == []
 
 

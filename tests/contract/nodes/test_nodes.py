@@ -240,7 +240,10 @@ def test_members_of_a_node_with_other_settings_are_refused(
     make_bus(node_name="shared", **{**beats, key: there}).start()
     service = make_service(node_name="shared", **{**beats, key: here})
 
-    said = f"{key}={here!r} of the member on notifications differs from {key}={there!r} of the members on bus_events"
+    said = (
+        f"{key}={here!r} of the member on notifications differs from {key}={there!r} of the "
+        "members on bus_events"
+    )
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
         service.start()
 

@@ -127,7 +127,8 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     heir.subscribe(Order, heard)
     heir.start()
     eventually(
-        lambda: len(heir.history(states=[State.PROCESSED], limit=100)) == 50, "the heir has run all"
+        lambda: len(heir.history(states=[State.PROCESSED], limit=100)) == 50,
+        "the heir has run all",
     )
     recorder.release()
 

@@ -165,7 +165,11 @@ def test_a_subscriber_that_is_added_later_is_published_with_the_next_beat_and_co
     look(cluster, first, second)
 
     [told] = warnings.told
-    assert (told["node"], told["here"], told["elsewhere"]) == ("b", "late, orders", "orders (on a)")
+    assert (told["node"], told["here"], told["elsewhere"]) == (
+        "b",
+        "late, orders",
+        "orders (on a)",
+    )
 
 
 def test_a_node_that_posts_what_it_does_not_subscribe_to_warns_in_a_sticky_mode_where_it_runs_it(

@@ -49,7 +49,9 @@ TRIES = 10
 # -- at its time ----------------------------------------------------------------------------------
 
 
-def test_a_notification_fires_within_milliseconds_of_its_time(service: NotificationService) -> None:
+def test_a_notification_fires_within_milliseconds_of_its_time(
+    service: NotificationService,
+) -> None:
     punctual = Punctual()
     queue = service.create_queue("billing", "dunning", punctual, event_types=[Order])
     service.start()

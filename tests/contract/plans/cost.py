@@ -32,7 +32,8 @@ def _rows_read(connection: Connection) -> int:
     if connection.dialect.name == "postgresql":
         return int(
             connection.exec_driver_sql(
-                "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+                "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM "
+                "pg_stat_xact_user_tables"
             ).scalar_one()
         )
     rows = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'")

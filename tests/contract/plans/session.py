@@ -89,7 +89,9 @@ class Session:
                 if fault.step not in operation.right and not self._harmless(
                     fault.step, statement, size
                 ):
-                    yield f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
+                    yield (
+                        f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
+                    )
 
     def _harmless(self, step: Step, statement: str, size: int) -> bool:
         """Return whether it locks nothing, and walks an empty table or sorts a small one.

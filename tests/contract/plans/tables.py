@@ -19,7 +19,10 @@ TABLES = "bus_events", "bus_events_history"
 _DIGITS = "(" + " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10)) + ")"
 _NUMBER = "d0.d + 10 * d1.d + 100 * d2.d + 1000 * d3.d + 10000 * d4.d + 100000 * d5.d"
 _COLUMNS = "class_name, event_json, lane, effective_date, created_date, search_key1, search_key2"
-_LANES = f"CASE d0.d WHEN 0 THEN '{SUSPECT}' WHEN 1 THEN '{PARKED}' WHEN 2 THEN '' WHEN 3 THEN '' ELSE '{OWN}' END"
+_LANES = (
+    f"CASE d0.d WHEN 0 THEN '{SUSPECT}' WHEN 1 THEN '{PARKED}' WHEN 2 THEN '' WHEN 3 THEN '' ELSE "
+    f"'{OWN}' END"
+)
 _PAST, _FUTURE = "'2025-01-01 00:00:00.000000'", "'2100-01-01 00:00:00.000000'"
 _FASTER = {
     "sqlite": (
@@ -51,7 +54,10 @@ def fill(engine: Engine, rows: int) -> None:
     )
     places = len(str(rows)) - 1
     number = " + ".join(_NUMBER.split(" + ")[:places])
-    values = f"'Order', '{{}}', {_LANES}, CASE d1.d WHEN 9 THEN {future} ELSE {past} END, {past}, 1, {number}"
+    values = (
+        f"'Order', '{{}}', {_LANES}, CASE d1.d WHEN 9 THEN {future} ELSE {past} END, {past}, 1, "
+        f"{number}"
+    )
     source = f"FROM {', '.join(f'{_DIGITS} d{place}' for place in range(places))} WHERE {number} >="
     with engine.begin() as connection:
         for setting in _FASTER.get(engine.dialect.name, ()):
@@ -62,9 +68,9 @@ def fill(engine: Engine, rows: int) -> None:
         )
         # Of ids that no entry gets, and which are the first.
         connection.exec_driver_sql(
-            f"INSERT INTO bus_events_history (record_id, finished_date, processing_state, {_COLUMNS}) "
-            f"SELECT -1 - ({number}), {past}, 'PROCESSED', {values} {source} {present} "
-            f"AND {number} < {max(rows // 10, 2 * BATCH)}"
+            "INSERT INTO bus_events_history (record_id, finished_date, processing_state, "
+            f"{_COLUMNS}) SELECT -1 - ({number}), {past}, 'PROCESSED', {values} {source} "
+            f"{present} AND {number} < {max(rows // 10, 2 * BATCH)}"
         )
 
 

@@ -144,10 +144,18 @@ def fill(engine: Engine) -> None:
     mine = "'bus_events', 'bus'"
     no = "false" if engine.dialect.name != "sqlite" else "0"
     rows = {
-        "queue_ordered (table_name, queue_name, order_key, record_id, lane, unstarted)": f"{mine}, {text}, {_NUMBER}, '', {no}",
-        "queue_order_heads (table_name, queue_name, order_key, record_id)": f"{mine}, {text}, {_NUMBER}",
-        "queue_waits (table_name, waiter_id, awaited_id, on_failed, lane, look_date)": f"'bus_events', {_NUMBER}, {_NUMBER}, 'hold', '', {future}",
-        "queue_keys (table_name, queue_name, entry_key, taken_by, record_id, keep, look_date)": f"{mine}, {text}, 'other', {_NUMBER}, 'living', {future}",
+        "queue_ordered (table_name, queue_name, order_key, record_id, lane, unstarted)": (
+            f"{mine}, {text}, {_NUMBER}, '', {no}"
+        ),
+        "queue_order_heads (table_name, queue_name, order_key, record_id)": (
+            f"{mine}, {text}, {_NUMBER}"
+        ),
+        "queue_waits (table_name, waiter_id, awaited_id, on_failed, lane, look_date)": (
+            f"'bus_events', {_NUMBER}, {_NUMBER}, 'hold', '', {future}"
+        ),
+        "queue_keys (table_name, queue_name, entry_key, taken_by, record_id, keep, look_date)": (
+            f"{mine}, {text}, 'other', {_NUMBER}, 'living', {future}"
+        ),
     }
     with engine.begin() as connection:
         for target, values in rows.items():

@@ -92,7 +92,7 @@ def test_every_statement_reads_by_index_and_with_a_million_rows_no_more_than_wit
 
 
 @pytest.mark.timeout(300)
-def test_every_statement_reads_by_index_in_tables_drained_under_a_snapshot_that_another_session_holds(
+def test_every_statement_reads_by_index_in_tables_drained_under_a_snapshot_of_another_session(
     statements: Statements, database: Database, engine: Engine
 ) -> None:
     faults = list[str]()

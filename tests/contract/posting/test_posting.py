@@ -60,10 +60,13 @@ def test_a_post_whose_commit_is_refused_raises(
 ) -> None:
     """The server answers an INSERT before it checks what is deferred to the commit."""
     bus.post(Order(1))
-    function = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
+    function = (
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; "
+        "END $$"
+    )
     trigger = (
-        "CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON bus_events DEFERRABLE INITIALLY DEFERRED "
-        "FOR EACH ROW EXECUTE FUNCTION refuse()"
+        "CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON bus_events DEFERRABLE INITIALLY "
+        "DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
     )
     with engine.begin() as connection:
         connection.execute(text(function))
@@ -254,7 +257,7 @@ def test_an_event_with_a_date_waits_for_it(make_bus: MakeBus) -> None:
     ended(bus)
     assert recorder.numbers() == [2]
     clock.advance(seconds=5)
-    (_, entry) = sorted(ended(bus, 2), key=lambda entry: entry.effective_date)
+    _, entry = sorted(ended(bus, 2), key=lambda entry: entry.effective_date)
     assert entry.started_date == entry.effective_date == clock.now()
 
 

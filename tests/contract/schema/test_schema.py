@@ -88,7 +88,10 @@ def test_create_again_changes_nothing(engine: Engine) -> None:
 
 
 def test_tables_of_further_names_are_added_at_any_time(engine: Engine) -> None:
-    assert report(engine, "audit_events").missing_tables == ("audit_events", "audit_events_history")
+    assert report(engine, "audit_events").missing_tables == (
+        "audit_events",
+        "audit_events_history",
+    )
 
     create_schema(engine.url, tables=["audit_events"])
 
@@ -182,12 +185,12 @@ def test_an_insert_written_for_kill_bills_bus_events_is_delivered(
     with engine.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO bus_events (class_name, event_json, user_token, created_date, creating_owner, "
-                "processing_owner, processing_available_date, processing_state, error_count, search_key1, search_key2) "
-                "VALUES ('org.killbill.Invoice', :json, :token, "
+                "INSERT INTO bus_events (class_name, event_json, user_token, created_date, "
+                "creating_owner, processing_owner, processing_available_date, processing_state, "
+                "error_count, search_key1, search_key2) VALUES ('org.killbill.Invoice', :json, "
+                ":token, "
                 + NOW[engine.dialect.name]
-                + ", 'java-1', "
-                "NULL, NULL, 'AVAILABLE', 0, 11, 22)"
+                + ", 'java-1', NULL, NULL, 'AVAILABLE', 0, 11, 22)"
             ),
             {"json": '{"amount":5}', "token": "0b9a2f2e-0000-4000-8000-000000000000"},
         )
@@ -210,11 +213,12 @@ def test_an_insert_written_for_kill_bills_notifications_is_delivered(
     with engine.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO notifications (class_name, event_json, user_token, future_user_token, created_date, "
-                "creating_owner, processing_owner, processing_available_date, processing_state, error_count, "
-                "search_key1, search_key2, queue_name, effective_date) "
-                f"VALUES ('org.killbill.Dunning', :json, NULL, NULL, {now}, 'java-1', NULL, NULL, 'AVAILABLE', 0, 11, "
-                f"22, 'billing:dunning', {now})"
+                "INSERT INTO notifications (class_name, event_json, user_token, "
+                "future_user_token, created_date, creating_owner, processing_owner, "
+                "processing_available_date, processing_state, error_count, search_key1, "
+                "search_key2, queue_name, effective_date) VALUES ('org.killbill.Dunning', :json, "
+                f"NULL, NULL, {now}, 'java-1', NULL, NULL, 'AVAILABLE', 0, 11, 22, "
+                f"'billing:dunning', {now})"
             ),
             {"json": '{"step":1}'},
         )

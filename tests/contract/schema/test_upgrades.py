@@ -127,7 +127,10 @@ def test_an_upgrade_lets_tables_take_dates_to_the_second_and_keeps_ids(
                 ),
             )
     empty.dispose()
-    row = "INSERT INTO bus_events (class_name, created_date, effective_date) VALUES ('Ping', {0}, {0})"
+    row = (
+        "INSERT INTO bus_events (class_name, created_date, effective_date) VALUES ('Ping', {0}, "
+        "{0})"
+    )
     with empty.begin() as connection:
         for _ in range(3):
             connection.exec_driver_sql(row.format("'2026-01-01 00:00:00.000000'"))
@@ -149,7 +152,8 @@ def test_an_upgrade_makes_an_index_anew_while_others_write_and_a_transaction_sta
 ) -> None:
     add = text("INSERT INTO bus_events (class_name) VALUES ('Ping')")
     waiting = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+        "wait_event_type = 'Lock'"
     )
     make_schema_of(empty, "0003")
     with empty.begin() as connection:
