@@ -1,32 +1,19 @@
-"""Recurring schedules: due dates, daylight saving, and what happens to missed ones."""
+"""Recurring schedules: due dates, and daylight saving."""
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.errors import InvalidPostError, NaiveDateTimeError
 from queue_core.model.missed_policy import MissedPolicy
-from queue_core.model.recurrence import MAX_FIRINGS, Recurrence, parse
+from queue_core.model.recurrence import Recurrence, parse
+from tests.unit.rules import BERLIN, START, crons, due_dates, moments
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-BERLIN = "Europe/Berlin"
 NEW_YORK = "America/New_York"
 LORD_HOWE = "Australia/Lord_Howe"
-
-
-def due_dates(rule: Recurrence, begin: datetime, end: datetime) -> list[datetime]:
-    """All due dates in (begin, end], found one by one from each other."""
-    dates = []
-    date = rule.next_after(begin, begin)
-    while date is not None and date <= end:
-        dates.append(date)
-        date = rule.next_after(date, end)
-    return dates
 
 
 def on_the_wall(cron: str, timezone: str, day: tuple[int, int, int]) -> list[str]:
@@ -112,23 +99,6 @@ def test_an_interval_is_elapsed_time_over_gap_and_overlap(
     rule = parse(every_seconds=timedelta(minutes=20), timezone=timezone, start=begin)
     dates = due_dates(rule, begin, begin + timedelta(days=1))
     assert dates == [begin + timedelta(minutes=20) * n for n in range(1, 73)]
-
-
-moments = st.datetimes(
-    datetime(2024, 1, 1),  # noqa: DTZ001 -- hypothesis wants naive bounds
-    datetime(2028, 1, 1),  # noqa: DTZ001
-).map(lambda d: d.replace(tzinfo=UTC))
-crons = st.sampled_from(
-    [
-        "30 2 * * *",
-        "*/20 2,3 * * *",
-        "0 1,2 * * *",
-        "17 * * * *",
-        "0 0 * * 1-5",
-        "15,30 2 * * sun",
-        "0 4 1 * *",
-    ]
-)
 
 
 @pytest.mark.parametrize(
@@ -249,75 +219,6 @@ def test_the_first_date_without_a_previous_one_is_after_now() -> None:
     assert hourly.next_after(None, START - timedelta(days=9)) == START + timedelta(hours=1)
 
 
-def test_nothing_is_due_before_its_time() -> None:
-    rule = parse(every_seconds=60, start=START)
-    first = START + timedelta(seconds=60)
-    assert rule.due(None, START) == ([], first)
-    assert rule.due(None, first - timedelta(microseconds=1)) == ([], first)
-    assert rule.due(None, first) == ([first], first + timedelta(seconds=60))
-    assert rule.due(first, first) == ([], first + timedelta(seconds=60))
-
-
-@pytest.mark.parametrize("policy", list(MissedPolicy))
-def test_a_date_on_time_fires_under_every_policy(policy: MissedPolicy) -> None:
-    rule = parse(cron="@hourly", start=START, missed=policy)
-    date = START + timedelta(hours=1)
-    dates, following = rule.due(START, date + timedelta(milliseconds=3))
-    assert dates == [date]
-    assert following == date + timedelta(hours=1)
-
-
-def test_missed_dates_fire_once_for_the_latest_by_default() -> None:
-    rule = parse(cron="@hourly", start=START)
-    now = START + timedelta(hours=5, minutes=30)
-    assert rule.due(None, now) == ([START + timedelta(hours=5)], START + timedelta(hours=6))
-
-
-def test_missed_dates_fire_each_if_that_is_asked_for() -> None:
-    rule = parse(cron="@hourly", start=START, missed=MissedPolicy.FIRE_ALL)
-    now = START + timedelta(hours=3, minutes=30)
-    assert rule.due(START + timedelta(hours=1), now)[0] == [
-        START + timedelta(hours=n) for n in (2, 3)
-    ]
-
-
-def test_firing_all_is_bounded_to_the_latest() -> None:
-    rule = parse(every_seconds=1, start=START)
-    now = START + timedelta(days=365)
-    dates, following = rule.due(None, now, MissedPolicy.FIRE_ALL)
-    assert dates == [now - timedelta(seconds=n) for n in reversed(range(MAX_FIRINGS))]
-    assert following == now + timedelta(seconds=1)
-
-
-def test_missed_dates_are_skipped_past_their_grace() -> None:
-    rule = parse(cron="@hourly", start=START)
-    date = START + timedelta(hours=5)
-    skip = MissedPolicy.SKIP
-    assert rule.due(None, date + timedelta(seconds=59), skip)[0] == [date]
-    assert rule.due(None, date + timedelta(seconds=60), skip) == ([], date + timedelta(hours=1))
-    assert rule.due(None, date + timedelta(seconds=60), skip, grace_seconds=61)[0] == [date]
-
-
-@given(
-    crons, moments, st.timedeltas(timedelta(), timedelta(days=21)), st.sampled_from(MissedPolicy)
-)
-def test_what_is_due_is_the_end_of_what_was_missed(
-    cron: str, start: datetime, missed: timedelta, policy: MissedPolicy
-) -> None:
-    rule = parse(cron=cron, timezone=BERLIN, start=start)
-    now = start + missed
-    every = due_dates(rule, start, now)
-    dates, following = rule.due(None, now, policy)
-    assert following == rule.next_after(now, now)
-    match policy:
-        case MissedPolicy.FIRE_ALL:
-            assert dates == every[-MAX_FIRINGS:]
-        case MissedPolicy.FIRE_ONCE:
-            assert dates == every[-1:]
-        case MissedPolicy.SKIP:
-            assert dates == [date for date in every[-1:] if date > now - timedelta(seconds=60)]
-
-
 def test_a_rule_survives_its_row() -> None:
     rule = parse(cron="30 2 * * 1-5", timezone=BERLIN, start=START, missed=MissedPolicy.SKIP)
     copy = Recurrence.from_dict(json.loads(json.dumps(rule.to_dict())))
@@ -333,93 +234,3 @@ def test_rules_are_equal_whenever_they_started() -> None:
     )
     assert parse(every_seconds=60, start=START) != parse(every_seconds=61, start=START)
     assert parse(cron="@daily", start=START) != parse(cron="@daily", timezone=BERLIN, start=START)
-
-
-@pytest.mark.parametrize(
-    "cron",
-    [
-        "",
-        "* * * *",
-        "* * * * * *",
-        "61 * * * *",
-        "x * * * *",
-        "* * * * 8",
-        "* * * * mon#2",
-        "* * * * 1/0",
-        "@often",
-        "0 0 30 2 *",
-    ],
-)
-def test_a_cron_line_that_can_not_work_is_refused(cron: str) -> None:
-    with pytest.raises(InvalidPostError, match="Nothing was scheduled") as caught:
-        parse(cron=cron, start=START)
-    assert (caught.value.key, caught.value.value) == ("cron", cron)
-
-
-@pytest.mark.parametrize(
-    "every",
-    [
-        *(
-            0,
-            -1,
-            0.009,
-            1e20,
-            float("nan"),
-            float("inf"),
-            timedelta(),
-            "5",
-            b"5",
-            "",
-            True,
-            10**400,
-            [],
-            object,
-            int,
-        ),
-    ],
-)
-def test_an_interval_that_can_not_work_is_refused(every: Any) -> None:
-    with pytest.raises(InvalidPostError, match=r"0\.01 s to a century"):
-        parse(every_seconds=every, start=START)
-
-
-@pytest.mark.parametrize(
-    "timezone",
-    [
-        "Mars/Olympus",
-        "../UTC",
-        "America",
-        "",
-        "Europe/Berlin\0",
-        "x" * 100_000,
-        "\ud800",
-        None,
-        5,
-        b"UTC",
-        object(),
-    ],
-)
-def test_an_unknown_time_zone_is_refused(timezone: Any) -> None:
-    with pytest.raises(InvalidPostError, match="timezone="):
-        parse(cron="@daily", timezone=timezone, start=START)
-
-
-@pytest.mark.parametrize("missed", ["SKIP", None, True, 5, object()])
-def test_what_is_no_policy_for_missed_dates_is_refused(missed: Any) -> None:
-    with pytest.raises(InvalidPostError, match=r"missed=.*MissedPolicy\.FIRE_ONCE"):
-        parse(every_seconds=5, missed=missed, start=START)
-
-
-@pytest.mark.parametrize("cron", [5, b"@daily", [], datetime.now, True])
-def test_a_cron_line_that_is_no_text_is_refused(cron: Any) -> None:
-    with pytest.raises(InvalidPostError, match=r"cron=.*five fields"):
-        parse(cron=cron, start=START)
-
-
-def test_a_schedule_has_one_rule_and_an_aware_start() -> None:
-    with pytest.raises(InvalidPostError, match=r"cron=….* or every=….*neither"):
-        parse(start=START)
-    with pytest.raises(InvalidPostError, match=r"cron=….* or every=….*both"):
-        parse(cron="@daily", every_seconds=5, start=START)
-    with pytest.raises(NaiveDateTimeError):
-        parse(cron="@daily", start=datetime(2026, 1, 1))  # noqa: DTZ001 -- the naive one is the case

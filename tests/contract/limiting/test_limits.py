@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import pytest
-from sqlalchemy import URL
 
 import stickybus
-from queue_core.model.lanes import SUSPECT, limited_lane
-from stickybus import InvalidPostError, Limit, Mode, PersistentBus, State
-from tests.contract.cluster import Cluster, Peer
+from queue_core.model.lanes import SUSPECT
+from stickybus import Mode
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually
-
-BUS_LANE = limited_lane("bus")
-
-
-def claimed(bus: PersistentBus) -> int:
-    """How many entries are claimed now, by anybody."""
-    return len(bus.find(states=State.IN_PROCESSING))
-
-
-def hear(cluster: Cluster, *peers: Peer) -> None:
-    """Let the time pass after which each node has heard of a change."""
-    cluster.live(1, *peers)
-    for peer in peers:
-        peer.lifecycle.limited.turn(cluster.clock.monotonic())
-
-
-def numbers_run(*peers: Peer) -> list[int]:
-    return sorted(number for peer in peers for number in peer.handler.numbers())
-
-
-# -- concurrency ----------------------------------------------------------------------------------
+from tests.contract.limiting.looks import BUS_LANE, claimed, hear, numbers_run
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -222,9 +197,6 @@ def test_a_node_holds_no_more_than_it_runs_while_others_could(cluster: Cluster) 
     assert len(other.claim()) == 2
 
 
-# -- per node -------------------------------------------------------------------------------------
-
-
 def test_each_node_runs_no_more_than_its_share(cluster: Cluster) -> None:
     one, other = cluster.join("a"), cluster.join("b")
     one.bus.limit(per_node=2)
@@ -242,119 +214,6 @@ def test_each_node_runs_no_more_than_its_share(cluster: Cluster) -> None:
     assert numbers_run(one, other) == list(range(10))
 
 
-# -- rate -----------------------------------------------------------------------------------------
-
-
-def test_no_more_than_the_rate_starts(cluster: Cluster) -> None:
-    one, other = cluster.join("a", handler_threads=8), cluster.join("b", handler_threads=8)
-    one.bus.limit(rate=6, per=timedelta(minutes=1), burst=2)
-    hear(cluster, one, other)
-    for number in range(10):
-        one.bus.post(Order(number))
-
-    one.run()
-    other.run()
-    assert len(numbers_run(one, other)) == 2
-    for minute in range(1, 3):
-        for _ in range(20):
-            cluster.live(3, one, other)
-            one.run()
-            other.run()
-        assert len(numbers_run(one, other)) == min(10, 2 + 6 * minute)
-
-
-def test_a_higher_rate_holds_at_once(cluster: Cluster) -> None:
-    one = cluster.join("a", handler_threads=8)
-    one.bus.limit(rate=2, per=timedelta(days=1), burst=2)
-    hear(cluster, one)
-    for number in range(10):
-        one.bus.post(Order(number))
-    one.run()
-    assert len(numbers_run(one)) == 2
-
-    one.bus.limit(rate=6, per=timedelta(minutes=1))
-    hear(cluster, one)
-    for started in range(3, 6):
-        one.run()
-        assert len(numbers_run(one)) == started
-        cluster.live(10, one)
-
-
-def test_at_a_rate_the_next_entry_starts_at_its_date(make_bus: MakeBus) -> None:
-    handler = Recorder()
-    bus = make_bus(poll_interval_seconds=600)
-    bus.subscribe(Order, handler, name="orders")
-    bus.start()
-    bus.limit(rate=20)
-    began = datetime.now(UTC)
-    for number in range(5):
-        bus.post(Order(number))
-
-    starts = [entry.started_date for entry in ended(bus, 5) if entry.started_date is not None]
-    # By the database's clock, which is this machine's.
-    assert max(starts) - began >= timedelta(milliseconds=4 * 50)
-
-
-# -- the limit itself -----------------------------------------------------------------------------
-
-
-def test_a_limit_is_told_as_it_was_set(make_bus: MakeBus, database_url: URL) -> None:
-    bus = make_bus()
-
-    first = bus.limit(concurrency=5)
-    assert first.limited_by != ""
-    made = bus.limit(per_node=2, rate=100, per=timedelta(minutes=1), burst=10, by="ann")
-
-    assert bus.limits() == [made]
-    assert made == Limit(
-        table="bus_events",
-        queue_name="bus",
-        per_node=2,
-        rate=100,
-        per=timedelta(minutes=1),
-        burst=10,
-        limited_by="ann",
-        since=made.since,
-    )
-    with stickybus.inspect(database_url) as inspector:
-        assert inspector.limits() == [made]
-        assert inspector.limits(table="notifications") == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"burst": 3},
-        {"concurrency": 0},
-        {"concurrency": True},
-        {"per_node": 2**31},
-        {"rate": 1.5},
-        {"rate": 1, "per": timedelta()},
-        {"rate": 1, "per": 60},
-        {"rate": 1, "burst": 0},
-        {"concurrency": 1, "by": "x" * 256},
-    ],
-)
-def test_a_limit_that_means_nothing_is_refused(make_bus: MakeBus, options: Any) -> None:
-    bus = make_bus()
-    with pytest.raises(InvalidPostError, match="Nothing was written"):
-        bus.limit(**options)
-    assert bus.limits() == []
-
-
-def test_the_awaitable_twins_do_the_same(make_bus: MakeBus) -> None:
-    bus = make_bus()
-
-    async def main() -> None:
-        made = await bus.limit_async(concurrency=1)
-        assert await bus.limits_async() == [made]
-        assert await bus.unlimit_async()
-        assert bus.limits() == []
-
-    asyncio.run(main())
-
-
 def test_a_limit_holds_for_a_node_that_starts_from_its_first_entry(make_bus: MakeBus) -> None:
     make_bus().limit(concurrency=1)
     handler = Recorder(hold=True)
@@ -369,61 +228,3 @@ def test_a_limit_holds_for_a_node_that_starts_from_its_first_entry(make_bus: Mak
 
     ended(bus, 6)
     assert handler.most_running == 1
-
-
-# -- why an entry waits ---------------------------------------------------------------------------
-
-
-def test_an_entry_that_waits_for_a_place_is_explained(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    peer.bus.limit(concurrency=2, by="ann")
-    for number in range(3):
-        peer.bus.post(Order(number))
-    peer.claim()
-    [waiting] = peer.bus.find(states=State.AVAILABLE)
-    peer.beat()
-
-    [reason] = peer.bus.explain(waiting.record_id).reasons
-    assert reason.code == "limited"
-    assert (reason.facts["concurrency"], reason.facts["running"]) == (2, 2)
-    assert "limited to 2 at once by ann" in reason.text
-    held = ", ".join(str(one.record_id) for one in peer.bus.find(states=State.IN_PROCESSING))
-    assert reason.facts["running_ids"] == held
-    assert f"2 of it run now ({held})" in reason.text
-    assert reason.facts["until"] is None
-
-    peer.bus.unlimit()
-    [reason] = peer.bus.explain(waiting.record_id).reasons
-    assert reason.code == "unlimited"
-
-
-def test_the_first_entries_that_hold_places_are_named(cluster: Cluster) -> None:
-    peer = cluster.join("a", handler_threads=6)
-    peer.bus.limit(concurrency=6)
-    for number in range(7):
-        peer.bus.post(Order(number))
-    peer.claim()
-    [waiting] = peer.bus.find(states=State.AVAILABLE)
-
-    [reason] = [one for one in peer.bus.explain(waiting.record_id).reasons if one.code == "limited"]
-    assert (reason.facts["running"], reason.facts["running_ids"]) == (6, "1, 2, 3, 4, 5, ...")
-
-
-def test_it_is_explained_until_when_the_rate_holds_an_entry_up(cluster: Cluster) -> None:
-    peer = cluster.join("a")
-    peer.bus.limit(rate=1, per=timedelta(minutes=1))
-    for number in range(2):
-        peer.bus.post(Order(number))
-    peer.claim()
-    peer.run()
-    [waiting] = peer.bus.find(states=State.AVAILABLE)
-    peer.beat()
-    until = cluster.clock.now() + timedelta(minutes=1)
-
-    [reason] = peer.bus.explain(waiting.record_id).reasons
-    assert (reason.code, reason.facts["until"]) == ("limited", until)
-    assert "Its rate allows the next start at 2026-01-01 00:01:00 UTC" in reason.text
-
-    cluster.live(61, peer, step=3)
-    [reason] = peer.bus.explain(waiting.record_id).reasons
-    assert (reason.code, reason.facts["until"]) == ("limited", None)

@@ -1,4 +1,4 @@
-"""A post: its statements, its way into the pool, and what can be read of it."""
+"""A post: its statements, its way into the pool, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL, Engine, create_engine, event, text
+from sqlalchemy import URL, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
@@ -21,9 +20,7 @@ from queue_core.model.config import BusConfig
 from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.search_keys import KEYLESS
 from sql.capabilities import Capabilities
-from sql.postgresql import libpq
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
@@ -39,18 +36,6 @@ from tests.contract.harness import (
     states,
     without_schema,
 )
-
-
-@needs.keeps_plans
-def test_events_of_many_shapes_have_only_so_many_plans_kept_for_them(
-    bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(libpq, "MOST_PREPARED", 2)
-    keys = [(None, None), (1, None), (None, 2), (1, 2), (None, None)] * 2
-    for number, (key1, key2) in enumerate(keys):
-        bus.post(Order(number), search_key1=key1, search_key2=key2)
-    assert [(entry.search_key1, entry.search_key2) for entry in bus.find()] == keys
-    assert plans_kept(bus) == 2
 
 
 @needs.postgresql
@@ -74,44 +59,6 @@ def test_a_post_whose_commit_is_refused_raises(
     with pytest.raises(DBAPIError, match="refused"):
         bus.post_many([Order(number) for number in range(entries)])
     assert len(bus.find()) == 1
-
-
-def plans_kept(bus: PersistentBus) -> int:
-    """How many statements the server keeps for the connection that posts."""
-    count = text("SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'stickybus%'")
-    return int(
-        database_of(bus).insert_autocommit(
-            lambda connection: connection.execute(count).scalar_one()
-        )
-    )
-
-
-@needs.keeps_plans
-def test_no_plan_is_kept_on_connections_of_an_application_that_wants_none(
-    database_url: URL, make_bus: MakeBus
-) -> None:
-    """Behind a pooler each statement may run in another session."""
-    engine = create_engine(database_url, connect_args={"prepare_threshold": None})
-    bus = make_bus(database=engine)
-    for number in range(3):
-        bus.post(Order(number))
-    assert plans_kept(bus) == 0
-    assert len(bus.find()) == 3
-
-
-@needs.keeps_plans
-def test_posts_do_not_notice_that_a_session_has_lost_its_plans(bus: PersistentBus) -> None:
-    for number in range(2):
-        bus.post(Order(number))
-    assert plans_kept(bus) == 1
-    forget = text("DEALLOCATE ALL")
-    database_of(bus).insert_autocommit(lambda connection: connection.execute(forget))
-    for number in range(2, 4):
-        bus.post(Order(number))
-    assert [entry.event_json for entry in bus.find()] == [
-        f'{{"number":{number}}}' for number in range(4)
-    ]
-    assert plans_kept(bus) == 1
 
 
 def test_a_handler_learns_everything_about_its_entry(bus: PersistentBus) -> None:
@@ -333,76 +280,6 @@ def test_a_handler_may_post(bus: PersistentBus) -> None:
     bus.post(Order(1))
     assert last.wait() == [{"number": 1}]
     assert states(ended(bus, 2)) == [State.PROCESSED] * 2
-
-
-def test_events_are_found_by_both_keys_and_by_the_second_with_a_cut_off_date(
-    bus: PersistentBus,
-) -> None:
-    early = bus.post(Order(1), search_key1=1, search_key2=9)
-    (first,) = bus.find()
-    later = bus.post(Order(2), search_key1=2, search_key2=9)
-    keyless = bus.post(Order(3), search_key2=9)
-    bus.post(Order(4), search_key1=1, search_key2=8)
-
-    def found(**filters: Any) -> list[int]:
-        return [entry.record_id for entry in bus.find(**filters)]
-
-    assert found(search_key1=1, search_key2=9) == [early]
-    assert found(search_key2=9) == [early, later, keyless]
-    assert found(search_key1=KEYLESS, search_key2=9) == [keyless]
-    (second,) = bus.find(record_ids=[later])
-    assert first.effective_date < second.effective_date
-    assert found(search_key2=9, effective_before=second.effective_date) == [early]
-    assert found(search_key2=9, states=[State.IN_PROCESSING]) == []
-    assert found(search_key2=9, limit=2) == [early, later]
-
-
-def test_events_are_found_while_they_run_and_in_history_by_key(bus: PersistentBus) -> None:
-    recorder = Recorder(hold=True)
-    bus.subscribe(Order, recorder)
-    bus.start()
-    record_id = bus.post(Order(1), search_key1=5, search_key2=6)
-    recorder.wait()
-    running = bus.find(search_key1=5, search_key2=6, states=[State.IN_PROCESSING])
-    assert [entry.record_id for entry in running] == [record_id]
-    assert bus.history(search_key2=6) == []
-    recorder.release()
-    ended(bus)
-    assert [entry.record_id for entry in bus.history(search_key1=5, search_key2=6)] == [record_id]
-    assert bus.history(search_key1=6) == bus.history(search_key1=5, states=[State.FAILED]) == []
-    assert bus.find(search_key2=6) == []
-
-
-def test_buses_in_one_table_do_not_see_or_count_each_others_events(make_bus: MakeBus) -> None:
-    orders, invoices = make_bus(name="orders"), make_bus(name="Orders")
-    orders.post_many([Order(1), Order(2)])
-    invoices.post(Order(3))
-    assert (orders.ready_count(), invoices.ready_count()) == (2, 1)
-    assert (len(orders.find()), len(invoices.find())) == (2, 1)
-    recorder = Recorder()
-    invoices.subscribe(Order, recorder)
-    invoices.start()
-    ended(invoices)
-    assert recorder.events == [Order(3)]
-    # What was claimed and is of another bus is set aside after it.
-    eventually(lambda: orders.ready_count() == 2)
-    assert orders.history() == []
-
-
-def test_ready_events_are_counted_by_owner(make_bus: MakeBus) -> None:
-    bus = make_bus(
-        mode="STICKY_POLLING", node_name="counted", handler_threads=1, max_entries_claimed=1
-    )
-    held = 1 + BATCHES
-    recorder = Recorder(hold=True)
-    bus.subscribe(Order, recorder)
-    bus.start()
-    bus.post_many(Order(number) for number in range(10))
-    eventually(lambda: len(bus.find(states=[State.IN_PROCESSING])) == held, "the pool is full")
-    assert bus.ready_count() == bus.ready_count(owner="counted") == 10 - held
-    assert bus.ready_count(owner="other") == 0
-    recorder.release()
-    ended(bus, 10)
 
 
 def test_tokens_follow_an_entry_through_its_retries_into_history(bus: PersistentBus) -> None:

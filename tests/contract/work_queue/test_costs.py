@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
-from tests.contract.work_queue.test_limits import HOUR
+from tests.contract.work_queue.limited import HOUR
 from tests.contract.work_queue.test_refused_schedules import REFUSED
 from work_queue.faults import DependencyError
 from work_queue.modification import Delete, Insert

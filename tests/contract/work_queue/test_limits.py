@@ -1,56 +1,25 @@
-"""Limits of queues: places, rates, and whom a free place wakes."""
+"""Limits of queues: how many tasks are claimed at once, and what is told of it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
 
 from queue_core.errors import InvalidRequestError
-from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.manual_clock import ManualClock
-from tests import requirements as needs
-from tests.contract.harness import BOUND_SECONDS, Machine, eventually
-from tests.contract.work_queue.backends import waiting
+from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.limited import fill, frees
 from tests.contract.work_queue.test_tasks import claimed
-from work_queue.modification import Action, Insert
+from work_queue.modification import Action
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
-
-HOUR = 3600.0
-SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
-
-
-def fill(work: WorkQueue, count: int, queue: str = "a") -> None:
-    work.modify(*(Insert(queue=queue, value=number) for number in range(count)))
-
-
-@contextmanager
-def waiting_claim(work: WorkQueue) -> Iterator[Future[Task]]:
-    """A claim that waits in another thread."""
-    with ThreadPoolExecutor(1) as pool:
-        claim = pool.submit(work.claim, "a", timeout_seconds=BOUND_SECONDS)
-        eventually(lambda: waiting(work) == 1)
-        yield claim
-
-
-FREED: dict[str, Callable[[Task], Action]] = {
-    "delete": lambda task: task.delete(),
-    "release": lambda task: task.release(),
-    "move": lambda task: task.change(queue="b"),
-    "move it claimed": lambda task: task.change(queue="b", delay=HOUR),
-    "fail": lambda task: task.change(delay=HOUR, attempt=1, err="no", reset_claims=True),
-}
-"""What gives the place of a claimed task back."""
-frees = pytest.mark.parametrize("free", FREED.values(), ids=FREED)
 
 
 @pytest.mark.served_everywhere
@@ -166,176 +135,6 @@ def test_many_threads_of_two_clients_never_hold_more_than_the_limit(make_work: M
             running.result(4 * BOUND_SECONDS)
     assert sorted(done) == list(range(count))
     assert most <= limit
-
-
-# -- rates ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.served_everywhere
-def test_no_more_tasks_are_claimed_than_the_rate_allows(
-    work: WorkQueue, clock: ManualClock
-) -> None:
-    fill(work, 20)
-    work.limit("a", rate=2, per=SECOND, burst=3)
-    assert len(work.claim_many("a", limit=9, timeout_seconds=0)) == 3
-    assert work.try_claim("a") is None
-    clock.advance(seconds=0.5)
-    claimed(work)
-    assert work.try_claim("a") is None
-    clock.advance(seconds=60)
-    assert len(work.claim_many("a", limit=9, timeout_seconds=0)) == 3
-    clock.advance(seconds=0.4)
-    assert work.try_claim("a") is None
-
-
-def test_a_claim_counts_for_the_rate_whatever_becomes_of_it(
-    work: WorkQueue, clock: ManualClock
-) -> None:
-    fill(work, 2)
-    work.limit("a", rate=1, per=SECOND)
-    work.modify(claimed(work).release())
-    assert work.try_claim("a") is None
-    work.limit("a", rate=1, per=SECOND, concurrency=5)
-    assert work.try_claim("a") is None
-    clock.advance(seconds=1)
-    claimed(work)
-
-
-@pytest.mark.parametrize("former", [{"rate": 1, "per": DAY}, {"rate": 9, "per": DAY, "burst": 9}])
-def test_a_higher_rate_holds_for_the_next_claim(
-    work: WorkQueue, clock: ManualClock, former: dict[str, Any]
-) -> None:
-    fill(work, 30)
-    work.limit("a", **former)
-    assert len(work.claim_many("a", limit=9, timeout_seconds=0)) == former["rate"]
-    work.limit("a", rate=2, per=SECOND, burst=3)
-    claimed(work)
-    assert work.try_claim("a") is None
-    clock.advance(seconds=0.5)
-    claimed(work)
-    assert work.try_claim("a") is None
-
-
-@pytest.mark.database_only
-@needs.machine_clock
-def test_a_rate_goes_on_when_the_clock_was_set_back(make_work: MakeWork, machine: Machine) -> None:
-    work = make_work()
-    fill(work, 3)
-    work.limit("a", rate=2, per=timedelta(minutes=1))
-    claimed(work)
-    machine.set_clock(-HOUR)
-    work = make_work(clock=SystemClock())
-    fill(work, 3)
-    claimed(work)
-    assert work.try_claim("a") is None
-
-
-@pytest.mark.database_only
-def test_many_threads_claim_no_more_than_the_rate_allows(
-    make_work: MakeWork, clock: ManualClock
-) -> None:
-    works = [make_work(clock=clock) for _ in range(2)]
-    fill(works[0], 30)
-    works[0].limit("a", rate=10, per=SECOND, burst=4)
-    with ThreadPoolExecutor(8) as pool:
-        for seconds, expected in ((0, 4), (0.1, 1), (0.25, 2), (0.04, 0), (0.01, 1)):
-            clock.advance(seconds=seconds)
-            claims = [pool.submit(works[number % 2].try_claim, "a") for number in range(8)]
-            taken = [claim.result(BOUND_SECONDS) for claim in claims]
-            assert sum(task is not None for task in taken) == expected
-
-
-# -- who waits ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def waits(make_work: MakeWork) -> WorkQueue:
-    """A work queue by the true time whose claims look at nothing unless they are told."""
-    return make_work(claimant="me", poll_seconds=HOUR)
-
-
-CHANGED: dict[str, Callable[[WorkQueue], Any]] = {
-    "raised": lambda work: work.limit("a", concurrency=2),
-    "ended": lambda work: work.unlimit("a"),
-}
-
-
-@pytest.mark.served_everywhere
-@frees
-def test_a_free_place_wakes_a_claim_that_waits(
-    waits: WorkQueue, free: Callable[[Task], Action]
-) -> None:
-    fill(waits, 3)
-    waits.limit("a", concurrency=1)
-    held = claimed(waits, lease_seconds=HOUR)
-    with waiting_claim(waits) as claim:
-        waits.modify(free(held))
-        assert claim.result(BOUND_SECONDS).queue == "a"
-
-
-@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
-def test_a_changed_limit_wakes_a_claim_that_waits(
-    waits: WorkQueue, change: Callable[[WorkQueue], Any]
-) -> None:
-    fill(waits, 2)
-    waits.limit("a", concurrency=1)
-    claimed(waits, lease_seconds=HOUR)
-    with waiting_claim(waits) as claim:
-        change(waits)
-        assert claim.result(BOUND_SECONDS).queue == "a"
-
-
-@needs.heard_commits
-def test_a_delete_elsewhere_wakes_a_claim_that_waits(waits: WorkQueue, make_work: MakeWork) -> None:
-    other = make_work(claimant="me")
-    fill(waits, 3)
-    waits.limit("a", concurrency=1)
-    held = claimed(waits, lease_seconds=HOUR)
-    with waiting_claim(waits) as claim:
-        other.modify(held.delete())
-        assert claim.result(BOUND_SECONDS).queue == "a"
-
-
-@pytest.mark.database_only
-@needs.heard_commits
-def test_a_delete_in_a_callers_transaction_wakes_a_claim_once_it_has_committed(
-    waits: WorkQueue, engine: Engine
-) -> None:
-    fill(waits, 2)
-    waits.limit("a", concurrency=1)
-    held = claimed(waits, lease_seconds=HOUR)
-    with waiting_claim(waits) as claim:
-        with engine.begin() as connection:
-            waits.modify(held.delete(), connection=connection)
-            assert not claim.done()
-        assert claim.result(BOUND_SECONDS).queue == "a"
-
-
-@pytest.mark.parametrize("options", [{"concurrency": 1}, {"rate": 4, "per": SECOND}])
-def test_time_wakes_a_claim_that_waits_for_a_place(
-    waits: WorkQueue, options: dict[str, Any]
-) -> None:
-    fill(waits, 2)
-    waits.limit("a", **options)
-    begun = waits.time()
-    claimed(waits, lease_seconds=0.3)
-    second = waits.claim("a", timeout_seconds=BOUND_SECONDS)
-    assert second.modified - begun >= timedelta(seconds=0.24)
-    assert waiting(waits) == 0
-
-
-def test_all_that_wait_go_on_when_the_limit_ends(waits: WorkQueue) -> None:
-    fill(waits, 6)
-    waits.limit("a", concurrency=1)
-    claimed(waits, lease_seconds=HOUR)
-    with ThreadPoolExecutor(5) as pool:
-        claims = [pool.submit(waits.claim, "a", timeout_seconds=BOUND_SECONDS) for _ in range(5)]
-        eventually(lambda: waiting(waits) == 5)
-        waits.unlimit("a")
-        assert len({claim.result(BOUND_SECONDS).id for claim in claims}) == 5
-
-
-# -- what is told ---------------------------------------------------------------------------------
 
 
 @pytest.mark.served_everywhere

@@ -15,7 +15,7 @@ from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.finished import finish
-from tests.contract.work_queue.test_limits import HOUR
+from tests.contract.work_queue.limited import HOUR
 from tests.contract.work_queue.test_tasks import claimed
 from work_queue.work_queue import WorkQueue
 

@@ -1,0 +1,114 @@
+"""Values are posted by HTTP, and the answer decides."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from stickybus import WorkQueue
+from stickybus.task_handlers import post_to
+from tests import requirements as needs
+from tests.contract.service.authorities import authorities
+from tests.contract.work_queue.ready_handlers.running import run, values
+
+__all__ = ["authorities"]
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers with what it is told to, and keeps what it got."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiving)
+        self.answers = list[tuple[int, dict[str, str], bytes]]()
+        self.got = list[tuple[str, str, bytes]]()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/tasks"
+
+
+class _Receiving(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        kind, key = self.headers["Content-Type"], self.headers["Idempotency-Key"]
+        self.server.got.append((key, kind, body))
+        code, headers, answer = self.server.answers.pop(0)
+        self.send_response(code)
+        for name, value in {**headers, "Content-Length": str(len(answer))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_facts: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@needs.any_database
+def test_a_value_is_posted_and_the_answer_is_the_result(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    task = work.insert("in", {"to": "ann"})
+    receiver.answers += [(200, {"Content-Type": "application/json"}, b'{"ok": true}')]
+
+    run(work, post_to(receiver.url, results="out"))
+
+    [(key, kind, body)] = receiver.got
+    assert (key, kind, json.loads(body)) == (task.id, "application/json", {"to": "ann"})
+    assert values(work) == [{"ok": True}]
+
+
+@needs.any_database
+@pytest.mark.parametrize("code", [500, 503, 429])
+def test_an_answer_that_may_change_is_asked_for_again(
+    work: WorkQueue, receiver: Receiver, database_name: str, code: int
+) -> None:
+    task = work.insert("in", b"raw")
+    receiver.answers += [(code, {}, b""), (204, {}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    assert [(key, body) for key, _, body in receiver.got] == [(task.id, b"raw")] * 2
+    assert work.queues() == {}
+
+
+@needs.any_database
+@pytest.mark.parametrize("code", [404, 422, 301])
+def test_an_answer_that_stays_gives_the_task_up(
+    work: WorkQueue, receiver: Receiver, database_name: str, code: int
+) -> None:
+    work.insert("in")
+    receiver.answers += [(code, {}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    [failed] = work.tasks("in/err")
+    assert f"answered {code}" in failed.err
+
+
+@needs.any_database
+def test_a_receiver_says_how_long_it_needs(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    work.insert("in")
+    receiver.answers += [(503, {"Retry-After": "3600"}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    [later] = work.tasks("in")
+    assert 3_500 < (later.at - later.modified).total_seconds() <= 3_600

@@ -1,0 +1,75 @@
+"""Programs get the values of tasks, and end with them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from stickybus import Insert, Job, Task, WorkQueue
+from stickybus.task_handlers import run_program
+from tests import requirements as needs
+from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.work_queue.ready_handlers.running import run, values
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+@needs.any_database
+def test_a_program_gets_the_value_and_its_output_is_the_result(
+    work: WorkQueue, database_name: str
+) -> None:
+    work.modify(Insert(queue="in", value={"a": [1, None]}), Insert(queue="in", value=b"\xff"))
+
+    echo = "import sys; print(sys.stdin.buffer.read(), end='')"
+    run(work, run_program(python(echo), results="out"))
+
+    assert set(values(work)) == {repr(b'{"a": [1, null]}'), repr(b"\xff")}
+
+
+@needs.any_database
+def test_a_program_that_fails_says_why(work: WorkQueue, database_name: str) -> None:
+    work.insert("in")
+
+    run(work, run_program(python("import sys; sys.exit('no paper')")))
+
+    [failed] = work.tasks("in/err")
+    assert "exit code 1: no paper" in failed.err
+
+
+@needs.any_database
+def test_a_program_is_killed_when_its_task_is_given_up(work: WorkQueue, database_name: str) -> None:
+    work.insert("in")
+    ended = threading.Event()
+    sleep = run_program(python("import time; time.sleep(60)"))
+
+    def handler(job: Job) -> Insert | None:
+        try:
+            return sleep(job)
+        finally:
+            ended.set()
+
+    run(work, handler, max_run_seconds=0.3, max_attempts=1)
+
+    assert ended.wait(BOUND_SECONDS)
+    assert work.queues() == {"in/err": 1}
+
+
+def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> None:
+    begun, given_up, now = tmp_path / "begun", threading.Event(), datetime.now(UTC)
+    child = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    task = Task("t", 1, "in", now, "me", 1, None, now, now, 0, "")
+    handler = run_program(python(parent))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(handler, Job(task, (), given_up, lambda _tasks: None))
+        eventually(begun.exists)
+        given_up.set()
+        with pytest.raises(RuntimeError, match="exit code -9"):
+            running.result(BOUND_SECONDS)

@@ -1,0 +1,97 @@
+"""Work queues at a service's address: claims that wait, and are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import URL
+
+from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.work_queue.backends import waiting
+from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.remote.programs import run_program
+from work_queue.remote import remote_claims
+from work_queue.service.native.answers import Answer, Answers
+from work_queue.wire import calls as wire
+from work_queue.work_queue import WorkQueue
+
+pytestmark = pytest.mark.parametrize("place", ["http", "grpc"], indirect=True)
+
+
+def test_a_long_claim_waits_in_rounds(make_work: MakeWork, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_claims, "ROUND_SECONDS", 0.02)
+    work, rounds = make_work(), list[Any]()
+    ask = wire.Call.ask
+
+    def counted(call: wire.Call[Any, Any], request: Any, cap_bytes: int) -> bytes:
+        if call is wire.CLAIM:
+            rounds.append(request)
+        return ask(call, request, cap_bytes)
+
+    monkeypatch.setattr(wire.Call, "ask", counted)
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(work.claim, "a", timeout_seconds=BOUND_SECONDS)
+        eventually(lambda: len(rounds) > 3)
+        task = work.insert("a")
+        assert claim.result(BOUND_SECONDS).id == task.id
+
+
+def test_a_cancelled_claim_has_ended_when_its_cancellation_has(work: WorkQueue) -> None:
+    async def run() -> None:
+        for _ in range(20):
+            claim = asyncio.create_task(work.claim_async("a"))
+            await asyncio.sleep(0)
+            claim.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await claim
+            task = await work.insert_async("a")
+            assert (await work.tasks_async(ids=[task.id]))[0].claims == 0
+            await work.modify_async(task.delete())
+
+    asyncio.run(run())
+    assert not waiting(work)
+
+
+def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service has answered, but its answer comes after the cancellation."""
+    answer, took, go_on = Answers.answer, threading.Event(), asyncio.Event()
+
+    async def late(self: Answers, name: str, *arguments: Any) -> Answer:
+        answered = await answer(self, name, *arguments)
+        if name == "claim":
+            took.set()
+            await go_on.wait()
+        if name == "leave":
+            go_on.set()
+        return answered
+
+    async def run() -> None:
+        claim = asyncio.create_task(work.try_claim_async("a"))
+        await asyncio.to_thread(took.wait, BOUND_SECONDS)
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+
+    work.insert("a")
+    monkeypatch.setattr(Answers, "answer", late)
+    asyncio.run(run())
+    [task] = work.tasks("a")
+    assert (task.claimant, task.claims) == ("", 0)
+
+
+def test_scenario_88_the_claim_of_a_killed_client_ends(work: WorkQueue, database_url: URL) -> None:
+    process = run_program(work, database_url, "work.claim('a')")
+    eventually(lambda: waiting(work))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    eventually(lambda: not waiting(work))
+    task = work.insert("a")
+    # A look that was under way may have taken it, and gives it back.
+    eventually(lambda: work.tasks(ids=[task.id])[0].claims == 0, "it is nobody's")
