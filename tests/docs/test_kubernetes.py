@@ -64,6 +64,7 @@ def test_the_variables_are_those_of_the_configuration() -> None:
         for key in config.model_fields
     }
     named = {one["name"] for variables in _values(MANIFESTS, "env") for one in variables}
+    assert "STICKYBUS_URL" in named
     assert {name for name in named if name.startswith("STICKYBUS_")} <= known | {"STICKYBUS_URL"}
 
 

@@ -209,7 +209,9 @@ def test_schedule_delays_all_lines(cli: Cli) -> None:
         "30d",
         stdin=lines({}, {}),
     )
-    for entry in cli("entries", "list", "--table", "notifications", "--json").json:
+    entries = cli("entries", "list", "--table", "notifications", "--json").json
+    assert len(entries) == 2
+    for entry in entries:
         delay = datetime.fromisoformat(entry["effective_date"]) - before
         assert timedelta(days=30, seconds=-5) < delay < timedelta(days=30, minutes=2)
 

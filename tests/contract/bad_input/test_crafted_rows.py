@@ -313,10 +313,14 @@ def test_whatever_other_nodes_rows_say_beats_and_reapers_go_on(
     bus = make_bus(
         node_name=HERE, lease_seconds=1.0, reap_period_seconds=0.05, poll_interval_seconds=0.05
     )
-    for number, (name, value) in enumerate(
-        (name, value) for name, each in NODES.items() for value in each
-    ):
-        write(engine, "queue_nodes", {**NODE, "name": f"crafted {number}", name: value})
+    rows = [
+        {**NODE, "name": f"crafted {number}", name: value}
+        for number, (name, value) in enumerate(
+            (name, value) for name, each in NODES.items() for value in each
+        )
+    ]
+    permitted = [row for row in rows if write(engine, "queue_nodes", row)]
+    assert len(permitted) > len(rows) // 3
     seen = Recorder()
     bus.subscribe(Order, seen)
     bus.start()

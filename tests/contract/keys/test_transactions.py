@@ -73,7 +73,8 @@ def test_the_second_waits_for_the_first(poster: Peer, given: Any, *, commits: bo
         posted = second.result(BOUND_SECONDS)
     assert numbers(poster.bus.find()) == [1 if commits else 2]
     assert posted.created is not commits
-    assert (posted == first) is commits or not commits
+    if commits:  # else its number may be given anew
+        assert posted == first
 
 
 @needs.many_writers
@@ -171,7 +172,7 @@ def test_a_transaction_that_has_read_before_sees_the_end_of_the_keys_entry(
 ) -> None:
     """Its snapshot, in REPEATABLE READ, still shows the entry, or does not show it yet."""
     one, other = two
-    ended = poster.bus.post(Order(1), key="a")
+    poster.bus.post(Order(1), key="a")
     for connection in two:
         see_what_changes(connection)
         connection.execute(select(orders.table)).all()
@@ -183,8 +184,7 @@ def test_a_transaction_that_has_read_before_sees_the_end_of_the_keys_entry(
     assert (again, again.answer) == (later, Answer.UPDATED)
     one.commit()
     other.commit()
-    assert numbers(poster.bus.find()) == [4, 2] or numbers(poster.bus.find()) == [2, 4]
-    assert ended
+    assert sorted(numbers(poster.bus.find())) == [2, 4]
 
 
 @needs.many_writers
