@@ -79,7 +79,7 @@ def denial(who: str, missing: Iterable[Need]) -> PermissionDeniedError:
     told = ", ".join(str(need) for need in found[:SHOWN])
     more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return PermissionDeniedError(
-        f"{who} lacks rights: {told}{more}. Nothing was read or written. Ask whoever keeps the "
+        f"{who} lacks rights: {told}{more}. Nothing was read or written. Ask the keeper of the "
         "service's policy.",
         found,
     )

@@ -198,8 +198,8 @@ class Archiver:
                 left_out = " and ".join(kept)
                 raise ArchiveConflictError(
                     f"{self.archive.where}: run {manifest.run} was archived without {left_out}, "
-                    "and then killed: its rows are in history still. To delete them, archive "
-                    f"once more without {left_out}. To keep what was left out, copy these rows "
+                    "and then killed: its rows are in history still. To delete them, archive once "
+                    f"more without {left_out}. To keep the left-out parts, copy these rows "
                     "elsewhere first. Nothing was deleted.",
                     path=self.archive.where,
                 )
@@ -275,8 +275,8 @@ def check_written(archive: Archive, run: str, written: Fingerprint, found: Finge
     """Raises ArchiveDamagedError unless what was read back is what was written."""
     if found != written:
         raise ArchiveDamagedError(
-            f"{archive.where}/data/{run}: {written.rows} rows were written, and {found.rows} read "
-            "back, or others. Nothing was published or deleted. Look at the file system, and "
-            "start again.",
+            f"{archive.where}/data/{run}: {written.rows} rows were written, but the {found.rows} "
+            "rows read back differ. Nothing was published or deleted. Look at the file system, "
+            "and start again.",
             path=f"{archive.where}/data/{run}",
         )

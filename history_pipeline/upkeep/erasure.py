@@ -163,7 +163,7 @@ def _check_chosen(wanted: Filter, table: str) -> None:
     if None in keys or (wanted.record_ids is None and not keys):
         raise InvalidPostError(
             f"{table}: an erasure takes record_ids, search_key1, search_key2 or several of them, "
-            "each key a key. Nothing was erased."
+            "and no key may be None. Nothing was erased."
         )
 
 

@@ -38,9 +38,7 @@ def erase(
             "--task", "-t", help="Id of a finished task; may be repeated.", show_default=False
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Erase it; else only show what would be erased.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase them; else only show them.")] = False,
     table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,

@@ -132,14 +132,14 @@ class Line:
         if not call.writes:
             return DatabaseUnreachableError(said, url=url)
         return CommitUnknownError(
-            f"{said} It may have been done, or not: look at what is there before you call again. "
-            "What a claim has taken comes back when its lease ends.",
+            f"{said} The call may have taken effect: read its tasks or docs before you call again. "
+            "If it was a claim, they come back when its lease ends.",
             url=url,
         )
 
     def _strange(self, call: wire.Call[Any, Any], why: str) -> StickybusError:
         url = str(self.address)
-        said = f"{call.name}: what answers at {url} is no work queue service: {why}."
+        said = f"{call.name}: the server at {url} is no work queue service: {why}."
         if self._answered:  # it was one before: something on the way answers for it
             return DatabaseUnreachableError(f"{said} Nothing was done.", url=url)
         return ConfigurationError(f"{said} Look at the address.", key="database")
