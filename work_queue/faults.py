@@ -54,7 +54,7 @@ class DependencyError(StickybusError):
         super().__init__(message, faults=tuple(faults))
 
     def of(self, *kinds: FaultKind) -> tuple[Ref, ...]:
-        """Name what is at fault.
+        """Name the parts at fault.
 
         Args:
             kinds: The kinds of faults.

@@ -66,7 +66,7 @@ class History:
 
     @property
     def archives(self) -> Archives:
-        """The statements on what was archived and deleted, or posted again."""
+        """The statements on rows that were archived and deleted, or posted again."""
         return self.database.dialect.statements_for(ARCHIVES)()
 
     @property

@@ -234,9 +234,9 @@ def forget(
 ) -> None:
     """Delete all entries with the search keys of one customer, waiting or ended, of all tables.
 
-    The queues may run meanwhile. Shows what it would delete unless --yes. Entries that some node
-    runs are left: exit code 1, run it again when they have ended. Recurring schedules with these
-    keys go on, and archives are not touched.
+    The queues may run meanwhile. Without --yes it only shows the rows that it would delete. Entries
+    that some node runs are left: exit code 1, run it again when they have ended. Recurring
+    schedules with these keys go on, and archives are not touched.
 
     Examples:
       stickybus history forget --key2 4711

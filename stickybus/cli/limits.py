@@ -126,7 +126,7 @@ def unlimit(
 
 
 def limits(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
-    """Show which queues are limited: to what, by whom and since when.
+    """Show the limits of queues: their values, authors and dates.
 
     Examples:
       stickybus limits

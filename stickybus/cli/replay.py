@@ -63,7 +63,7 @@ def replay(
 ) -> None:
     """Post archived entries again, each once however often this runs.
 
-    Only shows what it would post, unless --yes is given.
+    Without --yes it only shows the entries that it would post.
 
     Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads
     are never shown. Needs Java and the extra `spark`.

@@ -91,7 +91,7 @@ def unlimit(*, queue: Queue, as_json: Json = False, opened: Opening) -> None:
 
 @grouped(opened=opening)
 def limits(*, as_json: Json = False, opened: Opening) -> None:
-    """Show which queues are limited: to what, by whom and since when.
+    """Show the limits of queues: their values, authors and dates.
 
     Examples:
       stickybus tasks limits

@@ -1,4 +1,4 @@
-"""The actions of a modification: each is possible, and none is about what another is about."""
+"""The actions of a modification: each is possible, and no two have the same subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line to a service: how calls are sent, and what became of those that have no answer."""
+"""The line to a service: how calls are sent, and the fate of calls without an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from work_queue.remote.transport import LostError, StrangeError, Transport, Unse
 from work_queue.wire import calls as wire
 
 ANSWER_SECONDS = 60.0
-"""The longest time to an answer, besides what a claim waits."""
+"""The longest time to an answer, besides the wait of a claim."""
 LEAVE_SECONDS = 2.0
 """How long the end of a claim that nobody wants any more may take, before its connection is cut."""
 
@@ -50,11 +50,11 @@ class Line:
         return self._read(call, self._background.run(self._send(call, body)))
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run what asks, and wait in this thread."""
+        """Run the asking coroutine, and wait in this thread."""
         return self._background.run(work)
 
     async def run_async(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run what asks, and await it on any loop."""
+        """Run the asking coroutine, and await it on any loop."""
         return await self._background.run_async(work)
 
     async def ask(
