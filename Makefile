@@ -42,7 +42,7 @@ site: .venv/.full ## Build the documentation's site into the folder site, offlin
 release: .venv/.full ## Build wheel and sdist into the folder dist, the same bytes each time
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
 
-bench: .venv/.full servers ## Measure everything on each database in 5 minutes (FULL=1: an hour and a half; SCENARIO=, DATABASE=)
+bench: .venv/.full servers ## Measure everything on each database, a fortieth of the sizes (FULL=1: all; SCENARIO=, DATABASE=)
 	@$(BIN)/python -m benchmarks $(if $(FULL),,--quick) $(SCENARIO) $(addprefix --database ,$(DATABASE))
 
 simulate: .venv/.full ## Simulate clusters and their faults, 10,000 seeds (SEEDS=n; SEED=k shows one)

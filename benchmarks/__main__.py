@@ -35,20 +35,21 @@ def main(
     ] = None,
     *,
     database: Annotated[
-        list[str] | None, typer.Option(help=f"Only on this one: {', '.join(CHOICES)}.")
+        list[str] | None,
+        typer.Option(help=f"Only on this one: {', '.join(CHOICES)}."),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="A fortieth of the full sizes, two rounds; within five minutes."
-        ),
+        typer.Option("--quick", help="A fortieth of the full sizes, two rounds."),
     ] = False,
     trial: Annotated[
         bool,
-        typer.Option("--trial", help="Only whether each scenario works; its figures mean nothing."),
+        typer.Option(
+            "--trial", help="Only try whether each scenario works; the figures mean nothing."
+        ),
     ] = False,
     scale: Annotated[
-        float | None, typer.Option(help="Another share of the full sizes.", min=0.0001)
+        float | None, typer.Option(help="The share of the full sizes, such as 0.1.", min=0.0001)
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of comparisons.", min=1)] = None,
     json: Annotated[
@@ -132,8 +133,8 @@ def _page(
         for name, known in {**servers, "machine": machine}.items()
     ]
     head = (
-        f"Sizes: {sizes.scale:g} of the full ones. Medians of so many rounds as the last column "
-        "says, which alternate for rates; what has no rounds was watched once. It took "
+        f"Sizes: {sizes.scale:g} of the full ones. Medians of as many rounds as the last column "
+        "says; for rates they alternate. Measurements without rounds were watched once. It took "
         f"{seconds / 60:.1f} minutes.\n"
     )
     return "\n".join([head, report.markdown(measurements), "", *settings, ""])

@@ -12,8 +12,8 @@ StickybusError
     │   ├── ArchiveTargetError      the directory is none that Spark can reach
     │   ├── ArchiveNotFoundError    nothing was ever archived there
     │   ├── ArchiveDamagedError     files are missing, or not what their manifest says
-    │   ├── ArchiveIncompleteError  the archive was told to leave out what is asked for
-    │   ├── ArchiveMismatchError    what would be deleted is not what was archived
+    │   ├── ArchiveIncompleteError  the archive lacks parts that are asked for
+    │   ├── ArchiveMismatchError    the rows to delete differ from the archived ones
     │   └── ArchiveConflictError    another run is at work, or the archive is another database's
     └── ReplayError                 archived entries can't be posted again
         └── ReplayConditionError    the condition that chooses them can't work
@@ -86,7 +86,7 @@ class ArchiveDamagedError(ArchiveError):
 
 
 class ArchiveIncompleteError(ArchiveError):
-    """The archive was told to leave out what is asked for; nothing was found or changed."""
+    """The archive leaves out parts that are asked for; nothing was found or changed."""
 
 
 class ArchiveMismatchError(ArchiveError):

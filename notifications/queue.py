@@ -1,6 +1,6 @@
 """A notification queue: entries for one handler, each at its time.
 
-`schedule` is in `scheduling`, changes of what has not started in `rescheduling`.
+`schedule` is in `scheduling`, changes of entries that have not started in `rescheduling`.
 """
 
 from __future__ import annotations

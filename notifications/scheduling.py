@@ -195,8 +195,8 @@ class Scheduling(Reads, QueueKeys):
 
     def _no_posting(self, given: object) -> InvalidPostError:
         return InvalidPostError(
-            f"{self.full_name}: postings: {shown(given)} is no Posting, nor a collection of them. "
-            "Nothing was written.",
+            f"{self.full_name}: postings: {shown(given)} is neither a Posting nor a collection of "
+            "them. Nothing was written.",
             queue_name=self.full_name,
             key="postings",
         )

@@ -45,15 +45,15 @@ TASKS = ("queue_name",)
 
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "entries_posted": (
-        "Entries inserted, those included that a caller's transaction may still roll back",
+        "Entries inserted, including those that a caller's transaction may still roll back",
         QUEUE,
     ),
     "keyed_posts": (
-        "Posts with an idempotency key, by what became of them",
+        "Posts with an idempotency key, by their answers",
         (*QUEUE, "answer"),
     ),
     "entries_claimed": (
-        "Entries claimed from the table, retries too; not those that were born claimed",
+        "Entries claimed from the table, including retries, but not those that were born claimed",
         QUEUE,
     ),
     "entries_processed": ("Entries that ended PROCESSED here", QUEUE),
@@ -64,13 +64,13 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
         QUEUE,
     ),
     "entries_reaped": ("Entries taken from a dead node's lane by this process", QUEUE),
-    "claims_lost": ("Outcomes that were not written, since the entry had been taken over", QUEUE),
+    "claims_lost": ("Outcomes that were not written, because the entry had been taken over", QUEUE),
     "leases_lost": ("Times that this node was declared dead while it lived", TABLE),
     "tasks_claimed": ("Tasks of a work queue that were claimed here", TASKS),
     "task_modifications": ("Modifications of a work queue that were written here", TABLE),
-    "task_faults": ("What was at fault in modifications and claims of docs", ("kind",)),
+    "task_faults": ("The parts at fault in modifications and claims of docs", ("kind",)),
     "tasks_kept": ("Tasks that went into the history of their queue here", TASKS),
-    "task_runs": ("Runs of workers of a work queue, by how they have ended", (*TASKS, "end")),
+    "task_runs": ("Runs of workers of a work queue, by their ends", (*TASKS, "end")),
 }
 """Name without prefix and `_total` to help text and labels."""
 
@@ -81,12 +81,12 @@ HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
         SECONDS,
     ),
     "handler_seconds": (
-        "Time that one call of a handler took, failed ones included",
+        "Duration of one call of a handler, including failed calls",
         QUEUE,
         SECONDS,
     ),
     "statement_seconds": (
-        "Time of a transaction of the engine, its commit included",
+        "Duration of a transaction of the engine, including its commit",
         ("table", "statement"),
         SECONDS,
     ),
@@ -117,12 +117,12 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         TABLE,
     ),
     "node_lease_left_seconds": (
-        "Seconds until this node starts nothing more, were no further beat to succeed",
+        "Seconds until this node starts nothing more, if no further beat succeeds",
         TABLE,
     ),
-    "clock_skew_seconds": ("What the database's clock is ahead of this machine's", TABLE),
+    "clock_skew_seconds": ("How far the database's clock is ahead of this machine's", TABLE),
     "tasks": (
-        "Tasks of a work queue that are available, claimed, or to come",
+        "Tasks of a work queue that are available, claimed, or due later",
         (*TASKS, "state"),
     ),
     "database_up": ("1 if this scrape reached the database, else 0", TABLE),

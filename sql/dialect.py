@@ -94,7 +94,7 @@ class Dialect:
         return None
 
     def identity(self, connection: Connection) -> str:
-        """Names the server, the database and the schema that `connection` is to, by what they say.
+        """Names the server, the database and the schema of `connection`, by their own words.
 
         Needs no special rights.
         """

@@ -80,8 +80,8 @@ def refuse_started(target: Target) -> None:
     lifecycle = target._engine.lifecycle
     if lifecycle.phase in {Phase.RUNNING, Phase.STOPPING}:
         raise LifecycleError(
-            f"{lifecycle.config.table}: it is started, its own threads run what is due. Nothing "
-            "was run or changed. Use the test kit on one that isn't started."
+            f"{lifecycle.config.table}: it is started, and its own threads run due entries. "
+            "Nothing was run or changed. Use the test kit on one that isn't started."
         )
 
 

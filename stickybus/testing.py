@@ -91,7 +91,7 @@ def drain(*targets: Target, max_runs: int = 10_000) -> list[Ran]:
                 progress = progress or bool(ran)
             if len(runs) > max_runs:
                 raise RuntimeError(
-                    f"{len(runs)} runs, and there is always another one due; the last: {runs[-1]}"
+                    f"after {len(runs)} runs another entry is still due; the last run: {runs[-1]}"
                 )
     return runs
 

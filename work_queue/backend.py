@@ -35,7 +35,7 @@ class Backend(Protocol):
     """Whether it is one."""
 
     def try_claim(self, request: ClaimRequest) -> list[Task]:
-        """Claim what is available now; nothing if there is nothing."""
+        """Claim tasks that are available now; none if there are none."""
         ...
 
     def claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
@@ -71,11 +71,11 @@ class Backend(Protocol):
         ...
 
     def queue_stats(self, query: NameQuery) -> list[WorkStats]:
-        """Read what each queue has."""
+        """Read the counts of each queue."""
         ...
 
     def namespace_stats(self, query: NameQuery) -> list[NamespaceStats]:
-        """Read what each namespace has."""
+        """Read the counts of each namespace."""
         ...
 
     def set_history(self, setting: HistorySetting, connection: Any) -> None:
@@ -123,5 +123,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """End all waits, and let go of what is open."""
+        """End all waits, and release all resources."""
         ...

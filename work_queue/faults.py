@@ -54,7 +54,7 @@ class DependencyError(StickybusError):
         super().__init__(message, faults=tuple(faults))
 
     def of(self, *kinds: FaultKind) -> tuple[Ref, ...]:
-        """Name what is at fault.
+        """Name the parts at fault.
 
         Args:
             kinds: The kinds of faults.
@@ -71,7 +71,7 @@ def refusal(what: str, faults: Iterable[Fault]) -> DependencyError:
     told = [f"{fault.kind.value} {_told(fault.ref)}" for fault in found[:SHOWN]]
     more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return DependencyError(
-        f"{what} refused: {', '.join(told)}{more}. Nothing was written. Read what is there by now "
+        f"{what} refused: {', '.join(told)}{more}. Nothing was written. Read the present versions "
         "(DELETE, CHANGE, DEPEND: another version, or none; CLAIM: another claimant holds it; "
         "INSERT: it exists).",
         found,

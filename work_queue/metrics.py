@@ -46,14 +46,14 @@ class Metrics:
 
     @contextmanager
     def modification(self) -> Iterator[None]:
-        """Count a modification that is written within the block, or what is at fault in it."""
+        """Count a modification that is written within the block, or its parts at fault."""
         with self.refusal():
             yield
         self._counters["task_modifications"].labels(TABLE).inc()
 
     @contextmanager
     def refusal(self) -> Iterator[None]:
-        """Count what is at fault in a call within the block."""
+        """Count the parts at fault in a call within the block."""
         try:
             yield
         except DependencyError as error:
@@ -69,7 +69,7 @@ class Metrics:
     # -- read -------------------------------------------------------------------------------------
 
     def watch(self, read: Callable[[], Sequence[WorkStats]]) -> None:
-        """Show in each scrape what the queues have."""
+        """Show the counts of the queues in each scrape."""
         self._read = read
         self._families.watched.add(self)
 

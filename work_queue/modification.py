@@ -23,9 +23,9 @@ class Insert:
         id: Its id, at most 64 bytes; a task with this id is a fault. Default: a new one.
         attempt: See `Task`.
         err: See `Task`.
-        priority: "high" puts it ahead of what has become ready in the ten minutes before, "urgent"
-            in the hour before; only for a task that is ready at once. It is a head start for the
-            first claim: a retry has none. Default: "normal".
+        priority: "high" puts it ahead of tasks that became ready in the ten minutes before,
+            "urgent" in the hour before; only for a task that is ready at once. It is a head start
+            for the first claim: a retry has none. Default: "normal".
         skip_existing: Whether it is left out, instead of a fault, if a task with its id exists.
     """
 

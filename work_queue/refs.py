@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class TaskRef:
-    """One version of a task. It is what a modification names.
+    """One version of a task. A modification names tasks so.
 
     Attributes:
         id: The task's id.

@@ -19,12 +19,12 @@ class Right(StrEnum):
     """Claim tasks, or doc sets."""
     DELETE = "DELETE"
     CHANGE = "CHANGE"
-    """Change or renew what is there; who moves a task needs INSERT in the new queue, too."""
+    """Change or renew tasks, docs and sets; a move needs INSERT in the new queue, too."""
     DEPEND = "DEPEND"
     """Depend on a version."""
     INSERT = "INSERT"
     READ = "READ"
-    """Read what is there, or count it."""
+    """Read or count."""
     ACT = "ACT"
     """Claim and modify under a claimant's name."""
 
@@ -62,7 +62,7 @@ class UnauthenticatedError(StickybusError):
 
 
 class PermissionDeniedError(StickybusError):
-    """The caller may not do what it wants. Nothing was read or written.
+    """The error of a caller who lacks rights. Nothing was read or written.
 
     `needs` holds all rights that it lacks.
     """
@@ -79,7 +79,7 @@ def denial(who: str, missing: Iterable[Need]) -> PermissionDeniedError:
     told = ", ".join(str(need) for need in found[:SHOWN])
     more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return PermissionDeniedError(
-        f"{who} lacks rights: {told}{more}. Nothing was read or written. Ask whoever keeps the "
+        f"{who} lacks rights: {told}{more}. Nothing was read or written. Ask the keeper of the "
         "service's policy.",
         found,
     )

@@ -12,7 +12,7 @@ from work_queue.modification import Change, Changes, Delete, Depend, Renew, Repl
 from work_queue.refs import TaskPlace, TaskRef
 
 NOBODY = ""
-"""The claimant of what nobody holds."""
+"""The claimant of a task that nobody holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):
             which are found by this look. Default: 5, and 0.25 on MySQL and MariaDB.
         max_value_bytes: The longest value of a task or content of a doc, as it is stored.
         clock: The time that decides. Default: the database's.
-        token: By what a service knows the caller. Default: that of the environment's
+        token: The caller's credential for a service. Default: that of the environment's
             STICKYBUS_TOKEN, if there is one.
         tls: The files of an encrypted connection to a service.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.

@@ -93,7 +93,7 @@ class Archive(ArchiveLog[Storage]):
     def write(self, rows: DataFrame, run: str) -> tuple[Fingerprint, list[DataFile]]:
         """Write rows as the files of a run, and read them back.
 
-        Returns what was written and what was found.
+        Returns the written fingerprint and the found files.
 
         `rows` are `dated` and parted. In each file they stand by queue and id.
         """

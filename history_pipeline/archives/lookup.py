@@ -1,6 +1,6 @@
 """Lookups in an archive: single entries and searches, without Spark and within a second.
 
-Manifests name each file with its day and its range of ids. Only files that can hold what is sought
+Manifests name each file with its day and its range of ids. Only files that can hold the sought rows
 are opened. Of these, the columns that decide are read first, and the others only where a row
 matches. Statistics inside the files are not trusted: a manifest does not vouch for them.
 """

@@ -224,9 +224,9 @@ def decoded(content: bytes, where: str) -> Manifest:
     total = joined([file.fingerprint for file in manifest.files])
     if total != manifest.fingerprint:
         raise ArchiveDamagedError(
-            f"{where} says that it has {manifest.fingerprint.rows} rows; those of its files add up "
-            f"to {total.rows}, or to others. Nothing was read or written. Bring it back from a "
-            "copy of the directory; manifests never change.",
+            f"{where} says that it has {manifest.fingerprint.rows} rows, but the {total.rows} rows "
+            "of its files differ. Nothing was read or written. Bring it back from a copy of the "
+            "directory; manifests never change.",
             path=where,
         )
     return manifest

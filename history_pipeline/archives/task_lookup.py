@@ -68,8 +68,8 @@ def find_archived_tasks(
         target: The directory of the archive.
         queue: Only of this queue. Default: of all.
         ids: Only tasks with these ids.
-        since: Only what ended since: an aware date. Files of days before are not read.
-        before: Only what ended before, likewise.
+        since: Only tasks that ended since: an aware date. Files of days before are not read.
+        before: Only tasks that ended before, likewise.
         limit: How many at most; 0 or less: no limit. Default: no limit.
         with_values: False leaves values out, and does not read them.
 

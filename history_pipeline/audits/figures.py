@@ -127,7 +127,7 @@ class Audit(Figures):
     tables: Mapping[str, pa.Table]
     """Tables of figures by name, all small: see `docs/reference/statistics.md`."""
     period: Period = EVER
-    """Only what ended in it is counted; but comparison, faults, ids and gaps are of all entries."""
+    """Only entries that ended in it are counted; comparison, faults, ids and gaps are of all."""
     percentile_error: float = 0.0
     """Largest relative error of a percentile; 0 if they are exact."""
 

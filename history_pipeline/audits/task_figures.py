@@ -39,7 +39,7 @@ class TaskAudit(Figures):
             are in the database as well. They are counted once.
         differing: Record ids of tasks that are in both, and differ.
         tables: `statistics` and `comparison`: see `docs/reference/statistics.md`.
-        period: Only what ended in it is counted; but the comparison is of all tasks.
+        period: Only tasks that ended in it are counted; but the comparison is of all tasks.
         percentile_error: Largest relative error of a percentile.
     """
 

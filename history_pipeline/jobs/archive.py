@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = JobParser(__doc__)
     parser.add_url()
     parser.add_target("--to")
-    parser.add_date("--before", "only what ended before; default: a minute ago")
+    parser.add_date("--before", "only rows that ended before; default: a minute ago")
     parser.add_argument(
         "--without",
         action="append",

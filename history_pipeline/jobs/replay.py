@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--where", required=True, help="condition on the columns of history, in Spark's SQL"
     )
-    parser.add_date("--since", "only what ended since")
-    parser.add_date("--until", "only what ended before")
+    parser.add_date("--since", "only entries that ended since")
+    parser.add_date("--until", "only entries that ended before")
     parser.add_table("main table")
     given = parser.parse_args(arguments)
     with job_session("stickybus replay") as spark:

@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--table", action="append", help="main table; may be repeated. Default: all"
     )
-    parser.add_date("--since", "count only what ended since")
-    parser.add_date("--until", "count only what ended before")
+    parser.add_date("--since", "count only rows that ended since")
+    parser.add_date("--until", "count only rows that ended before")
     parser.add_argument("--to", type=Path, required=True, help="the page, a file of the driver's")
     parser.add_argument(
         "--figures", type=Path, help="directory of the driver's for JSON and Parquet"

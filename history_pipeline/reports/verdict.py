@@ -84,8 +84,8 @@ def _details(audit: Audit) -> Iterator[str]:
             yield _of_ids(table, audit.database)
     if Fault.NO_END not in audit.faults:
         yield (
-            "The database was not read: chains that end in live history, and what is live, are not "
-            "known."
+            "The database was not read: its live entries are not known, and chains may end in its "
+            "history."
         )
     if audit.faults.get(Fault.NO_END):
         yield (

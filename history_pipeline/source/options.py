@@ -206,8 +206,8 @@ def _states(options: Mapping[str, str]) -> tuple[State, ...] | None:
         return tuple(State(name.strip()) for name in text.split(","))
     except ValueError as error:
         raise SourceOptionError(
-            f"the option states={text!r} of the format stickybus names a state that there is not. "
-            f"Allowed: {', '.join(State)}, separated by commas. Nothing was read.",
+            f"the option states={text!r} of the format stickybus names an unknown state. Allowed: "
+            f"{', '.join(State)}, separated by commas. Nothing was read.",
             key="states",
         ) from error
 

@@ -73,9 +73,9 @@ class StreamPlan:
             raise StreamLossError(
                 f"{self._history.name}: run {lost.run} has moved entries to the archive "
                 f"{lost.target} that this stream has not handed over (it stands at "
-                f"{start.finished.isoformat()}). Nothing was handed over. Read what is missing "
-                "from the archive, then start the stream with fail_on_data_loss=false or, "
-                "without a checkpoint, after a date. To avoid it, archive only what the stream "
+                f"{start.finished.isoformat()}). Nothing was handed over. Read the missing entries "
+                "from the archive, then start the stream with fail_on_data_loss=false or, without "
+                "a checkpoint, after a date. To avoid it, archive only entries that the stream "
                 "has passed: --before.",
                 run=lost.run,
             )

@@ -105,8 +105,8 @@ def archive_history(
         The runs and rows of this call.
 
     Raises:
-        ArchiveError: The archive or the history is not as expected. The message says what was
-            published or deleted.
+        ArchiveError: The archive or the history is not as expected. The message says whether
+            anything was published or deleted.
         ConfigurationError: `without` names anything else, or another argument is not allowed.
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
@@ -124,7 +124,7 @@ def archive_history(
         archive = Archive(own, target, table)
         with locked_history(opened, table) as history:
             now = history.now()
-            # Of what ends from now on there is always more on a busy queue.
+            # On a busy queue entries end all the time.
             until = now - RECENT if limit is None else min(limit, now)
             return Archiver(history, archive, until, parts, scale, progress).work()
     finally:
@@ -190,7 +190,7 @@ class Archiver:
     def finish(self, found: Agreement) -> int:
         """Delete the rows that were published and not deleted, and return their number.
 
-        Raises ArchiveConflictError if this call wants to keep what the run has left out.
+        Raises ArchiveConflictError if this call wants to keep parts that the run has left out.
         """
         for manifest in found.unfinished:
             kept = [part for part in manifest.without if part not in self.without]
@@ -198,8 +198,8 @@ class Archiver:
                 left_out = " and ".join(kept)
                 raise ArchiveConflictError(
                     f"{self.archive.where}: run {manifest.run} was archived without {left_out}, "
-                    "and then killed: its rows are in history still. To delete them, archive "
-                    f"once more without {left_out}. To keep what was left out, copy these rows "
+                    "and then killed: its rows are in history still. To delete them, archive once "
+                    f"more without {left_out}. To keep the left-out parts, copy these rows "
                     "elsewhere first. Nothing was deleted.",
                     path=self.archive.where,
                 )
@@ -272,11 +272,11 @@ class Archiver:
 
 
 def check_written(archive: Archive, run: str, written: Fingerprint, found: Fingerprint) -> None:
-    """Raises ArchiveDamagedError unless what was read back is what was written."""
+    """Raises ArchiveDamagedError unless the rows read back are the written ones."""
     if found != written:
         raise ArchiveDamagedError(
-            f"{archive.where}/data/{run}: {written.rows} rows were written, and {found.rows} read "
-            "back, or others. Nothing was published or deleted. Look at the file system, and "
-            "start again.",
+            f"{archive.where}/data/{run}: {written.rows} rows were written, but the {found.rows} "
+            "rows read back differ. Nothing was published or deleted. Look at the file system, "
+            "and start again.",
             path=f"{archive.where}/data/{run}",
         )

@@ -230,7 +230,7 @@ def check_rewritten(
     if found != told:
         raise ArchiveDamagedError(
             f"{archive.where}: the files of {', '.join(sorted(set(days)))} hold {found.rows} rows, "
-            f"their manifests say {told.rows}, or others. Nothing was replaced. Find the damaged "
-            "file: stickybus history verify",
+            f"which differ from the {told.rows} rows of their manifests. Nothing was replaced. "
+            "Find the damaged file: stickybus history verify",
             path=archive.where,
         )

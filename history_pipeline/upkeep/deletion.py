@@ -66,7 +66,7 @@ class History:
 
     @property
     def archives(self) -> Archives:
-        """The statements on what was archived and deleted, or posted again."""
+        """The statements on rows that were archived and deleted, or posted again."""
         return self.database.dialect.statements_for(ARCHIVES)()
 
     @property
@@ -148,10 +148,10 @@ def delete_run(history: History, archive: Archive, manifest: Manifest, told: Tol
     except _OtherRowsError as error:
         found = compared(history, archive, manifest)
         raise ArchiveMismatchError(
-            f"{history.table}: {error.rows} rows of history would be deleted, but run "
-            f"{manifest.run} archived {manifest.fingerprint.rows}, or others. Not archived: "
-            f"{_named(found.late)}. Nothing was deleted; what was archived stays. Start it again: "
-            "it deletes those that are archived, one by one, and archives the others.",
+            f"{history.table}: {error.rows} rows of history would be deleted, but the "
+            f"{manifest.fingerprint.rows} rows that run {manifest.run} archived differ. Not "
+            f"archived: {_named(found.late)}. Nothing was deleted, and the archived rows stay. "
+            "Start it again: it deletes the archived rows, one by one, and archives the others.",
             run=manifest.run,
             archived=manifest.fingerprint.rows,
             found=error.rows,
@@ -177,8 +177,8 @@ def finish_run(history: History, archive: Archive, manifest: Manifest, *, logged
             else ""
         )
         raise ArchiveConflictError(
-            f"{archive.where} is the archive of {manifest.database}: {history.name} has not "
-            f"deleted the run {manifest.run}, nor holds its {manifest.fingerprint.rows} "
+            f"{archive.where} is the archive of {manifest.database}: {history.name} neither "
+            f"deleted the run {manifest.run} nor holds its {manifest.fingerprint.rows} "
             f"rows.{shown} Nothing was archived or deleted. Name another directory for this "
             "database.",
             path=archive.where,

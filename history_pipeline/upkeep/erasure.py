@@ -2,9 +2,10 @@
 
 The files that hold them are rewritten by Arrow. A manifest adds the new files, names the old ones
 as replaced, and says which rows differ, with their fingerprints before and after: so all the other
-rows are proved to be the same. The old files are removed at once, and so is whatever else may hold
-the same rows. If the erasure is killed before its manifest is published, nothing has changed. If it
-is killed later, the next one, or whoever archives, compacts or expires next, removes these files.
+rows are proved to be the same. The old files are removed at once, and so are all others that may
+hold the same rows. If the erasure is killed before its manifest is published, nothing has changed.
+If it is killed later, the next one, or whoever archives, compacts or expires next, removes these
+files.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def erase_archived(
         search_key1: Only entries with this key.
         search_key2: Only entries with this key.
         table: The main table whose history was archived.
-        dry_run: True only tells what would be erased.
+        dry_run: True only tells the rows that would be erased.
 
     Returns:
         The ids of the rows, without those that were erased before.
@@ -120,7 +121,7 @@ def erase_sought(
     database: str | URL | SqlalchemyEngine,
     dry_run: bool,
 ) -> Erased:
-    """Erase what is sought in an archive; see `erase_archived`."""
+    """Erase the sought rows of an archive; see `erase_archived`."""
     log = ArchiveLog(ArrowStorage(folder(target, table)), table)
     log.check_begun()
     opened = open_checked(
@@ -163,7 +164,7 @@ def _check_chosen(wanted: Filter, table: str) -> None:
     if None in keys or (wanted.record_ids is None and not keys):
         raise InvalidPostError(
             f"{table}: an erasure takes record_ids, search_key1, search_key2 or several of them, "
-            "each key a key. Nothing was erased."
+            "and no key may be None. Nothing was erased."
         )
 
 

@@ -1,4 +1,4 @@
-"""Recovery of an archive: a run first mends what a killed run, or a loss, has left.
+"""Recovery of an archive: a run first mends the traces of a killed run or a loss.
 
 Manifests whose files were lost are written anew from the log, and those that an earlier version has
 published are entered in it.

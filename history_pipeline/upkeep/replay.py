@@ -112,8 +112,8 @@ def replay_archive(
         target: The directory of the archive.
         where: A condition in Spark's SQL on the columns of history, such as
             `processing_state = 'FAILED' AND search_key1 = 4711`.
-        since: Only what ended since: an aware date. Files of earlier days are not read.
-        until: Only what ended before: an aware date.
+        since: Only entries that ended since: an aware date. Files of earlier days are not read.
+        until: Only entries that ended before: an aware date.
         table: The main table whose history was archived, and to which is posted.
         post: True to post; False only counts.
         progress: Called with the name of the step, the entries done so far, and all entries; from

@@ -67,7 +67,7 @@ def entry(row: Row, now: datetime) -> dict[str, Any]:
         "lane": ANY_NODE,
         "processing_state": State.AVAILABLE.value,
         **dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0),
-        # Who replays what was PROCESSED wants all of it once more.
+        # A replay of PROCESSED entries runs all their handlers once more.
         "subscribers_done": None
         if row["processing_state"] == State.PROCESSED
         else succeeded(row["subscribers_done"]),

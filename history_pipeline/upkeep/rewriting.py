@@ -64,9 +64,9 @@ def rewritten(
             writer.write_table(written)
     if told != old.fingerprint or before.rows != len(record_ids):
         raise ArchiveDamagedError(
-            f"{storage.root}/{old.path} holds {told.rows} rows, its manifest says "
-            f"{old.fingerprint.rows}, or others. Nothing was erased. Find all damaged files: "
-            "stickybus history verify. Bring them back from a copy.",
+            f"{storage.root}/{old.path} holds {told.rows} rows, which differ from the "
+            f"{old.fingerprint.rows} rows of its manifest. Nothing was erased. Find all damaged "
+            "files: stickybus history verify. Bring them back from a copy.",
             path=f"{storage.root}/{old.path}",
         )
     size_bytes, sha256 = storage.digest(path)
@@ -104,8 +104,8 @@ def _check_read_back(storage: ArrowStorage, kind: HistoryKind, new: DataFile) ->
         found += fingerprint(row_hashes(rows, kind.names))
     if found != new.fingerprint:
         raise ArchiveDamagedError(
-            f"{storage.root}/{new.path}: {new.fingerprint.rows} rows were written, and "
-            f"{found.rows} read back, or others. Nothing was erased. Look at the file system, and "
+            f"{storage.root}/{new.path}: {new.fingerprint.rows} rows were written, but the "
+            f"{found.rows} rows read back differ. Nothing was erased. Look at the file system, and "
             "start again.",
             path=f"{storage.root}/{new.path}",
         )

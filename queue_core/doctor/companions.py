@@ -34,9 +34,9 @@ def lost_order(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-order",
                 Severity.DANGER,
                 table,
-                f"{counted(len(lost))} of {table}: waiting for the turn of an order key, and no "
-                "row of queue_ordered has a place for it, because somebody has deleted it by "
-                "hand. Nothing will start them.",
+                f"{counted(len(lost))} of {table}: waiting for the turn of an order key, but "
+                "without a row in queue_ordered. Somebody has deleted it by hand. Nothing will "
+                "start them.",
                 _anew(table, lost),
             )
 
@@ -46,17 +46,17 @@ def headless_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
     for statements in scope.statements():
         table = statements.main.name
         for row in statements.headless(connection, lane=WAITING_LANE, limit=LOOKED_AT)[:NAMED]:
-            why = "no row of queue_order_heads says which entry may run"
+            why = "the key has no row in queue_order_heads"
             cure = f"UPDATE queue_ordered SET unstarted = true WHERE {_is(table, row.waiter_id)}"  # noqa: S608 -- shown, not run
             if row.head_id is not None:
-                why = f"entry {row.head_id}, which may run, is nowhere"
+                why = f"entry {row.head_id}, whose turn it is, does not exist"
                 cure = f"DELETE FROM queue_order_heads WHERE {_is(table, row.head_id)}; {cure}"  # noqa: S608 -- as above
             yield Finding(
                 "headless-keys",
                 Severity.DANGER,
                 row.queue_name,
                 f"entries of {row.queue_name!r} in {table} with the order key "
-                f"{shown(row.order_key)} wait, and {why}: somebody has deleted a row by hand. "
+                f"{shown(row.order_key)} wait, but {why}: somebody has deleted a row by hand. "
                 "Nothing will start them.",
                 cure,
             )
@@ -72,9 +72,9 @@ def lost_limit_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-limit-keys",
                 Severity.DANGER,
                 table,
-                f"entries of {table} wait for a place of their limit keys, of which {len(rows):,} "
-                "have no row of queue_limit_keys, because somebody has deleted it by hand. They "
-                "wait until another entry of the key is claimed.",
+                f"entries of {table} wait for a place of their limit keys, and {len(rows):,} of "
+                "these keys have no row in queue_limit_keys: somebody has deleted it by hand. The "
+                "entries wait until another entry of their key is claimed.",
                 _anew(table, [row.record_id for row in rows]),
             )
 
@@ -89,11 +89,11 @@ def uncounted_groups(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "uncounted-groups",
                 Severity.DANGER,
                 row.queue_name,
-                f"Group {row.group_id} of {row.queue_name!r} in {main.name} has no row of "
-                "queue_group_ends, because somebody has deleted it by hand: it will never be "
+                f"Group {row.group_id} of {row.queue_name!r} in {main.name} has no row in "
+                "queue_group_ends: somebody has deleted it by hand. The group will never be "
                 "complete, and no call finds it.",
                 f"DELETE FROM queue_groups WHERE group_id = {row.group_id} "  # noqa: S608 -- as above
-                "# and post what its callbacks were to do",
+                "# then post its callbacks yourself",
             )
 
 

@@ -47,11 +47,11 @@ def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "waiting-entries",
                 Severity.DANGER,
                 queue_name,
-                f"{entries:,} entries or more of {queue_name!r} in {statements.main.name} wait, "
-                f"due for up to {lasting((scope.now - oldest).total_seconds())}: no node serves "
-                "them, or not fast enough.",
-                "stickybus worker MODULE:OBJECT # one more, or more handler_threads; who serves "
-                "what: stickybus nodes",
+                f"at least {entries:,} entries of {queue_name!r} in {statements.main.name} are due "
+                f"and wait, the oldest for {lasting((scope.now - oldest).total_seconds())}: no "
+                "node serves them, or the nodes are too slow.",
+                "stickybus worker MODULE:OBJECT # another node, or more handler_threads; the "
+                "nodes and their queues: stickybus nodes",
             )
 
 
@@ -63,7 +63,7 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "parked-entries",
                 Severity.DANGER,
                 row.queue_name,
-                f"{row.entries:,} entries or more of {row.queue_name!r} in {statements.main.name} "
+                f"at least {row.entries:,} entries of {row.queue_name!r} in {statements.main.name} "
                 f"are parked, the oldest for {lasting((scope.now - row.oldest).total_seconds())}: "
                 "no node knows their type or queue. They end FAILED after unknown_retention_days "
                 "(14).",
@@ -94,8 +94,8 @@ def lost_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-keys",
                 Severity.DANGER,
                 main.name,
-                f"{len(lost):,} keys of {main.name} are kept for entries that are neither live nor "
-                f"in history: {named}. Somebody has deleted them by hand, and posts with these "
+                f"{len(lost):,} keys of {main.name} belong to entries that are neither live nor in "
+                f"history: {named}. Somebody has deleted the entries by hand, and posts with these "
                 "keys write nothing.",
                 f"stickybus keys release {shlex.quote(lost[0].entry_key)} --queue "
                 f"{shlex.quote(lost[0].queue_name)} --table {main.name}",
@@ -142,7 +142,7 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 row.queue_name,
                 f"{counted(row.entries)} of {row.queue_name!r} in {statements.main.name} ended "
                 f"FAILED, the newest {lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and "
-                "nobody has tried again.",
+                "nobody has retried them.",
                 f"stickybus history list --dead-letters --table {statements.main.name} --queue "
                 f"{row.queue_name} # then stickybus entries retry ID..., or discard ID...",
             )
@@ -181,9 +181,9 @@ def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding
                 "missing-partitions",
                 Severity.SLOW,
                 past.name,
-                f"the newest partition of {past.name} ended on {until:%Y-%m-%d}. What ends now is "
-                "in the last one, which is never dropped: no node runs, or none may change "
-                "tables.",
+                f"the newest partition of {past.name} ended on {until:%Y-%m-%d}. Entries that end "
+                "now go into the last one, which is never dropped. Either no node runs, or none "
+                "may change tables.",
                 f"stickybus history partition --table {statements.main.name} --by "
                 f"{newest.period or 'month'}",
             )

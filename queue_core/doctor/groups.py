@@ -38,7 +38,7 @@ def _group(group: GroupStatus, scope: Scope) -> Iterator[Finding]:
             "miscounted-groups",
             Severity.DANGER,
             group.queue_name,
-            f"{which} counts {group.total - group.live:,} members that have ended, and "
+            f"{which} counts {group.total - group.live:,} members that have ended, but "
             f"{group.total:,} in all: somebody has changed rows by hand.",
             cure,
         )
@@ -47,18 +47,18 @@ def _group(group: GroupStatus, scope: Scope) -> Iterator[Finding]:
             "unfinished-groups",
             Severity.DANGER,
             group.queue_name,
-            f"{which} was sealed {lasting(age)} ago and has no member that lives, and its "
-            "callbacks were not posted: no node has looked at it, or somebody has changed rows "
-            "by hand.",
-            f"{cure} # which looks at it once more",
+            f"{which} was sealed {lasting(age)} ago and all its members have ended, but its "
+            "callbacks were not posted. Either no node has looked at it, or somebody has changed "
+            "rows by hand.",
+            f"{cure} # looks at it once more",
         )
     elif group.live == 0 and group.sealed_date is None and age > UNSEALED_SECONDS:
         yield Finding(
             "unsealed-groups",
             Severity.NOTE,
             group.queue_name,
-            f"{which} was opened {lasting(age)} ago, all its {group.total:,} members have ended, "
-            "and nobody has sealed it: its callbacks wait for that.",
+            f"{which} was opened {lasting(age)} ago, and all its {group.total:,} members have "
+            "ended, but nobody has sealed it. Its callbacks wait for the seal.",
             cure,
         )
 

@@ -47,8 +47,8 @@ def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 row.name,
                 f"the node {row.name!r} (process {row.pid} on {row.hostname}) last beat "
                 f"{lasting(_silence(row, scope))} ago, with a lease of {row.lease_seconds:g} s. "
-                f"{why}; what it held waits.",
-                "stickybus worker MODULE:OBJECT # any live node takes over what a dead one left",
+                f"{why}. Its entries wait.",
+                "stickybus worker MODULE:OBJECT # any live node takes over a dead node's entries",
             )
 
 
@@ -72,8 +72,8 @@ def stranded_lane(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 Severity.DANGER,
                 lane,
                 f"entries of {table} wait for the node {lane!r} "
-                f"({states.get(lane, 'no such node')}), and no live node serves that table, which "
-                "would take them over.",
+                f"({states.get(lane, 'no such node')}). No live node serves that table, so none "
+                "takes them over.",
                 "stickybus worker MODULE:OBJECT # with a bus or service on that table",
             )
 

@@ -104,9 +104,9 @@ def lost_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "lost-waits",
                 Severity.DANGER,
                 table,
-                f"{counted(len(lost))} of {table}: waiting for others, and no row of queue_waits "
-                "says for which, because somebody has deleted it by hand. Nothing will release "
-                "them.",
+                f"{counted(len(lost))} of {table}: waiting for others, but without a row in "
+                "queue_waits that names them. Somebody has deleted it by hand. Nothing will "
+                "release them.",
                 _release(table, lost),
             )
 

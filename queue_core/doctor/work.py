@@ -29,7 +29,7 @@ def miscounted_queues(connection: Connection, scope: Scope) -> Iterator[Finding]
             "miscounted-queues",
             Severity.NOTE,
             queue,
-            f"The queue {queue!r} has tasks, and no count of them: somebody has inserted them by "
+            f"The queue {queue!r} has tasks, but no count of them: somebody has inserted them by "
             "hand. Statistics don't show the queue.",
             _correction(
                 queue,
@@ -43,7 +43,7 @@ def _miscounted(queue: str, total: int, there: int) -> Finding:
         "miscounted-queues",
         Severity.NOTE,
         queue,
-        f"The queue {queue!r} has {there:,} tasks, and its counts say {total:,}: somebody has "
+        f"The queue {queue!r} has {there:,} tasks, but its counts say {total:,}: somebody has "
         "changed rows by hand. Statistics are wrong.",
         _correction(queue, str(there - total)),
     )
@@ -68,8 +68,7 @@ def docs_without_set(connection: Connection, scope: Scope) -> Iterator[Finding]:
             row.namespace,
             f"The docs at {row.doc_key!r} in {row.namespace!r} have no set: somebody has deleted "
             "it by hand. They are not read, and can't be changed.",
-            f"WorkQueue.claim_docs(DocClaim({row.namespace!r}, {row.doc_key!r})) # which adds "
-            "the set",
+            f"WorkQueue.claim_docs(DocClaim({row.namespace!r}, {row.doc_key!r})) # adds the set",
         )
 
 

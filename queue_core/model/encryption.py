@@ -34,7 +34,8 @@ class EncryptedCodec(BoundCodec):
     Keys, tokens, headers and the error texts of handlers are not encrypted.
 
     Args:
-        inner: Writes what is encrypted. Compress, if at all, in here: encrypted bytes don't shrink.
+        inner: The codec of the plain payloads. Compress, if at all, in here: encrypted bytes don't
+            shrink.
         keys: Keys of 32 random bytes, by id. An id is 1 or more printable ASCII characters without
             spaces. The name of the codec may have 32 characters in all.
         current: The id of the key that writes. The others only read.

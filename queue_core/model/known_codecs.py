@@ -107,7 +107,7 @@ class Codecs:
             known = self._by_name.setdefault(name, one)
             if not _same_format(known, one):
                 raise not_allowed(
-                    key, one, f"one whose name {name!r} no other codec has, such as {known!r}"
+                    key, one, f"one with a name of its own: {known!r} is named {name!r}, too"
                 )
 
     def _writer(self, event: object, class_name: str, queue_name: str) -> Codec:

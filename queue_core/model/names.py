@@ -47,8 +47,8 @@ def table_fault(table: object) -> str | None:
         return "1 to 48 letters, digits and underscores, no digit first"
     if is_taken_name(table):
         return (
-            f"neither {', '.join(shared_names())} nor a name that ends in "
-            f"{' or '.join(suffixes())}, or is one of these without it"
+            f"no name that ends in {' or '.join(suffixes())}, and none of "
+            f"{', '.join(shared_names())}, with or without such an end"
         )
     return None
 

@@ -118,7 +118,7 @@ def given_up(progress: SubscriberProgress) -> str | None:
     """
     names = ", ".join(name for name, succeeded in progress.items() if succeeded is False)
     return (
-        f"RetriesUsedUp: in an earlier run, whose log names the error, by {names}"[:ERROR_LENGTH]
+        f"RetriesUsedUp: failed in an earlier run (see its log): {names}"[:ERROR_LENGTH]
         if names
         else None
     )

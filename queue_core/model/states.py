@@ -59,7 +59,7 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
     },
     State.WAITING: {
         State.AVAILABLE: "its turn has come",
-        State.REMOVED: "remove, or what it waits for has failed",
+        State.REMOVED: "remove, or an entry that it waits for has failed",
     },
     State.PROCESSED: {},
     State.FAILED: {},

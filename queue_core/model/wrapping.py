@@ -26,4 +26,4 @@ def unpacked(data: bytes) -> str | bytes:
         return data[1:].decode()
     if data.startswith(_BYTES):
         return data[1:]
-    raise ValueError("its first byte is none that is written here")
+    raise ValueError("its first byte is unknown here")

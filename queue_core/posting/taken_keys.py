@@ -179,8 +179,8 @@ class TakenKeys:
     def _key_locked(self, keys: Sequence[str]) -> KeyLockedError:
         which = f"the key {shown(keys[0])}" if len(keys) == 1 else f"one of {len(keys)} keys"
         return KeyLockedError(
-            f"{self._post.queue_name}: another transaction, which is still open, has taken "
-            f"{which}. Nothing was written. Post again, or wait longer with key_wait.",
+            f"{self._post.queue_name}: another open transaction has taken {which}. Nothing was "
+            "written. Post again, or wait longer with key_wait.",
             queue_name=self._post.queue_name,
             key=keys[0] if len(keys) == 1 else None,
         )

@@ -82,9 +82,9 @@ def _circuit_open(case: Case) -> Iterator[Reason]:
                 code="circuit-open",
                 text=(
                     f"It has failed, and the circuit of {circuit.handler} is open since "
-                    f"{moment(circuit.since)}: failed entries wait until a probe succeeds. "
-                    f"{times(circuit.failures).capitalize()} it has failed so far. The next "
-                    f"probe, entry {circuit.probe_id}, runs {when}."
+                    f"{moment(circuit.since)}: failed entries wait until a probe succeeds. Its "
+                    f"failures so far: {circuit.failures:,}. The next probe, entry "
+                    f"{circuit.probe_id}, runs {when}."
                 ),
                 facts={
                     "handler": circuit.handler,
@@ -190,8 +190,8 @@ def _waits_for_others(case: Case) -> Iterator[Reason]:
         yield Reason(
             code="waits-over",
             text=(
-                "All that it waits for has ended: a live node of this queue's table lets it run or "
-                "cancels it, as it was declared."
+                "All entries that it waits for have ended: a live node of this queue's table lets "
+                "it run or cancels it, as its post says."
             ),
         )
     for wait in waits:

@@ -220,8 +220,8 @@ def _ready(case: Case) -> Reason:
         code="ready",
         text=(
             f"It has been due since {moment(case.entry.due_since)} and waits its turn on "
-            f"{', '.join(names)}: entries of earlier dates go first, and the node takes what its "
-            "threads have room for."
+            f"{', '.join(names)}: entries with earlier dates go first, and the node takes only as "
+            "many as its threads have room for."
         ),
         facts={"since": case.entry.due_since, "nodes": ", ".join(names)},
     )

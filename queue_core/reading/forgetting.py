@@ -82,8 +82,8 @@ class Forgetting:
         found = {name: value for name, value in keys.items() if value is not None}
         if not found or len(found) < len(keys):
             raise InvalidPostError(
-                f"{label}: forget takes search_key1, search_key2 or both, each a key. Nothing was "
-                "deleted.",
+                f"{label}: forget takes search_key1, search_key2 or both, and neither may be None. "
+                "Nothing was deleted.",
                 queue_name=label,
             )
         return found

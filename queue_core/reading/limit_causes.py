@@ -44,8 +44,8 @@ def _of_queue(case: Case, limit: Limit) -> Reason:
         code="limited",
         text=(
             f"The queue is limited to {limit.told} by {limit.limited_by} since "
-            f"{moment(limit.since)}, and {len(ids):,} of it run now{_in_brackets(ids)}: it waits "
-            f"for a place.{_told(until)}"
+            f"{moment(limit.since)}. Running now: {len(ids):,}{_in_brackets(ids)}. It waits for a "
+            f"place.{_told(until)}"
         ),
         facts={
             "concurrency": limit.concurrency,
@@ -77,8 +77,8 @@ def _of_key(case: Case, limit: Limit) -> Reason:
         code="limited",
         text=(
             f"The queue is limited to {limit.told} by {limit.limited_by} since "
-            f"{moment(limit.since)}, and {len(ids):,} of the limit key {key} run "
-            f"now{_in_brackets(ids)}: it waits for a place of its key.{_told(until)}"
+            f"{moment(limit.since)}. Running now with the limit key {key}: "
+            f"{len(ids):,}{_in_brackets(ids)}. It waits for a place of its key.{_told(until)}"
         ),
         facts={
             "limit_key": key,

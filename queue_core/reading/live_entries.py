@@ -144,8 +144,8 @@ class Entries:
         state = found.processing_state.value
         if found.processing_state is State.AVAILABLE:
             state = (
-                f"{state} only in the state of the database that this transaction sees; it runs "
-                "now, or has ended"
+                f"{state} only in this transaction's snapshot of the database; by now it runs, or "
+                "has ended"
             )
         return EntryNotChangeableError(
             f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed "

@@ -20,7 +20,7 @@ _LIBRARY = frozenset(
 
 def deprecated(old: str, new: str) -> None:
     """Warn the user's line that `old` is called `new` now."""
-    message = f"{old} goes with 1.0: use {new}"
+    message = f"{old} will be removed in 1.0: use {new}"
     warnings.warn(message, DeprecationWarning, stacklevel=_users_level())
 
 

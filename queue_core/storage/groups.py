@@ -168,8 +168,8 @@ def status_of(row: Row[Any]) -> GroupStatus:
 def not_found(queue_name: str, group_id: int, *, tables: str) -> GroupNotFoundError:
     """The error of a call about a group that is not there."""
     return GroupNotFoundError(
-        f"{queue_name}: there is no group {group_id} in {tables}. Nothing was written. Maybe the "
-        "transaction that opened it has not committed, or it was complete for long.",
+        f"{queue_name}: there is no group {group_id} in {tables}. Nothing was written. Perhaps the "
+        "transaction that opened it has not committed, or it was complete long ago.",
         queue_name=queue_name,
         group_id=group_id,
     )

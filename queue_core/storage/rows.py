@@ -195,7 +195,7 @@ def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:
     if priority not in get_args(Priority):
         why = f"Allowed: {', '.join(HEAD_STARTS)}"
     elif at > now or posting.after:
-        why = "It is for what is due now: without a later date, and without after"
+        why = "It is for entries that are due now: without a later date, and without after"
     if why:
         raise InvalidPostError(
             f"{queue_name}: priority={shown(priority)} is not allowed. {why}. Nothing was written.",
@@ -232,8 +232,8 @@ def _headers(value: Any, queue_name: str) -> str:
         ) from error
     if any(name.startswith(RESERVED) for name in headers):
         raise InvalidPostError(
-            f"{queue_name}: names of headers that begin with {RESERVED} are the library's. "
-            "Nothing was written.",
+            f"{queue_name}: names of headers that begin with {RESERVED} are reserved for the "
+            "library. Nothing was written.",
             queue_name=queue_name,
             key="headers",
         )

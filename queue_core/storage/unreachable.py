@@ -22,8 +22,8 @@ def unreachable(
     if AT_COMMIT in getattr(error, "__notes__", ()):
         return CommitUnknownError(
             f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it "
-            "took effect, what it wrote is delivered; look before you write it again; check the "
-            "URL and that the server runs.",
+            "took effect, its writes are there. Look before you write again. Check the URL and "
+            "that the server runs.",
             url=where,
             record_ids=tuple(written),
         )

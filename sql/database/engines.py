@@ -97,9 +97,9 @@ class Engines:
             raise UnsupportedDatabaseError(
                 f"{self.url.render_as_string(hide_password=True)} is a pooler that hands each "
                 "session of the server to several clients in turn, as PgBouncer does with "
-                "pool_mode = transaction or statement. Settings and locks of ours would stay on "
-                "sessions of other clients. Nothing was set or written; name the server itself, "
-                "or a pool with pool_mode = session."
+                "pool_mode = transaction or statement. Stickybus's settings and locks would stay "
+                "on sessions of other clients. Nothing was set or written; name the server "
+                "itself, or a pool with pool_mode = session."
             )
 
     def _open(self, use: Use, **changes: Any) -> Engine:

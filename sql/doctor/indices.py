@@ -47,7 +47,7 @@ def _missing(connection: Connection, table: Table, index: Index, *, taken: bool)
         + (
             "claims fail, or read the whole table."
             if claims
-            else "what looks for these columns reads the whole table."
+            else "searches by these columns read the whole table."
         ),
         f"-- drop the index {index.name} first\n{create}" if taken else create,
     )

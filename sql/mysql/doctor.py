@@ -23,7 +23,7 @@ _RULES = (
         "innodb_flush_log_at_trx_commit",
         lambda value: value not in {"1", "3"},
         Severity.DANGER,
-        "what was posted or finished in the last second before a crash is lost, although COMMIT "
+        "a crash loses the posts and outcomes of the last second before it, although COMMIT "
         "returned",
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's option file",
     ),
@@ -46,7 +46,7 @@ _RULES = (
         "transaction_isolation",
         lambda value: value == "SERIALIZABLE",
         Severity.SLOW,
-        "in your own transactions each plain read locks what it reads, and claims pass over it",
+        "in your own transactions each plain read locks its rows, and claims pass over them",
         "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED",
     ),
     Rule(
@@ -62,7 +62,8 @@ _BINARY_LOG_RULES = (
         "binlog_format",
         lambda value: value == "STATEMENT",
         Severity.DANGER,
-        "InnoDB refuses every write of a READ COMMITTED transaction, as all of ours are",
+        "InnoDB refuses every write of a READ COMMITTED transaction, and Stickybus writes at "
+        "no other level",
         "SET GLOBAL binlog_format = 'ROW' (or MIXED), and in the server's option file",
     ),
     Rule(
@@ -202,8 +203,8 @@ class MySQLDoctor(Doctor):
                 Severity.SLOW,
                 f"thread {row.id}",
                 f"{row.user}@{row.host} has had a transaction open for "
-                f"{lasting(float(row.seconds))} ({row.state.lower()}, {row.locked:,} rows "
-                "locked): the purge waits for it, and what it has posted or locked too.",
+                f"{lasting(float(row.seconds))} ({row.state.lower()}, {row.locked:,} rows locked). "
+                "The purge waits for it, and so do the entries that it has posted or locked.",
                 f"End it in that program, or: KILL {row.id}",
             )
 

@@ -30,7 +30,7 @@ _RULES = (
         "synchronous_commit",
         lambda value: value == "off",
         Severity.DANGER,
-        "what was posted or finished just before a crash of the server is lost, although COMMIT "
+        "a crash of the server loses the posts and outcomes just before it, although COMMIT "
         "returned",
         f"ALTER SYSTEM SET synchronous_commit = on{RELOAD} -- or where it was set: ALTER DATABASE "
         "or ALTER ROLE … RESET synchronous_commit",

@@ -51,7 +51,7 @@ def old_snapshot(connection: Connection, scope: Scope) -> Iterator[Finding]:
             f"{row.application_name or 'a program without a name'} ({row.usename}) has had a "
             f"transaction open for {lasting(row.seconds)} "
             f"({'waits for a lock' if row.waits else row.state}{behind}): dead rows newer than it "
-            "stay, and what it has posted or locked waits for it.",
+            "stay, and the entries that it has posted or locked wait for it.",
             f"End it in that program, or: SELECT pg_terminate_backend({row.pid})",
         )
 
@@ -71,8 +71,8 @@ def prepared_transaction(connection: Connection, scope: Scope) -> Iterator[Findi
             "prepared-transaction",
             Severity.SLOW,
             row.gid,
-            f"{row.owner} prepared a transaction {lasting(row.seconds)} ago that nobody has ended: "
-            "it holds its locks and its snapshot, and what it posted waits.",
+            f"{row.owner} prepared a transaction {lasting(row.seconds)} ago, and nobody has ended "
+            "it: it holds its locks and its snapshot, and its posts wait.",
             f"COMMIT PREPARED '{row.gid}', or: ROLLBACK PREPARED '{row.gid}'",
         )
 
@@ -127,6 +127,6 @@ def standby(connection: Connection, scope: Scope) -> Iterator[Finding]:
             row.name,
             f"a query on the standby {row.name} holds a snapshot that is {row.behind:,} "
             "transactions old: dead rows newer than it stay here, too.",
-            "End it over there (pg_stat_activity tells who runs it), or on that standby: "
+            "End it over there (pg_stat_activity names its user and program), or on that standby: "
             f"ALTER SYSTEM SET hot_standby_feedback = off{RELOAD}",
         )

@@ -113,8 +113,8 @@ def _network(path: Path) -> Iterator[Finding]:
             "network-file-system",
             Severity.DANGER,
             path.name,
-            f"the file lies on {kind}: SQLite's WAL needs memory that all its processes share, and "
-            "locks that such file systems get wrong. Files have been corrupted so.",
+            f"the file lies on {kind}: SQLite's WAL needs memory shared by all its processes, and "
+            "working locks. Such file systems get these wrong, and have corrupted files.",
             "Move the file to a local disk, or use PostgreSQL or MariaDB",
         )
 
@@ -138,8 +138,8 @@ def _disk(path: Path) -> Iterator[Finding]:
             "free-disk",
             Severity.DANGER,
             path.name,
-            f"{_megabytes(free)} are free on its disk. On a full one nothing can be posted, nor "
-            "any outcome recorded.",
+            f"its disk has {_megabytes(free)} left. On a full disk, posts fail and outcomes can't "
+            "be recorded.",
             "Free space, or run: stickybus history truncate --before 30d",
         )
 
@@ -183,7 +183,7 @@ def _integrity(file: sqlite3.Connection, path: Path) -> Iterator[Finding]:
             Severity.DANGER,
             path.name,
             f"the file is damaged: {' '.join(str(answer).split())}.",
-            f"Stop its nodes, copy the file away, and save what can be read: sqlite3 {path.name}"
+            f"Stop its nodes, copy the file away, and save the readable rows: sqlite3 {path.name}"
             f' ".recover" | sqlite3 saved-{path.name}',
         )
 

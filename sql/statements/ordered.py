@@ -25,7 +25,7 @@ from sql.statements.insert_new import InsertNew
 from sql.tables import in_schema, queue_order_heads, queue_ordered
 
 _POSTED = 2**62
-"""More than any place of a post. Counters of places ignore what is below zero."""
+"""More than any place of a post. Counters of places ignore places below zero."""
 
 
 class OrderKey(NamedTuple):

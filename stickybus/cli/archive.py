@@ -46,7 +46,7 @@ def archive(
         str | None,
         typer.Option(
             help=(
-                "Only what finished before: so long ago (2h, 30d), or ISO 8601. Default: a minute "
+                "Only rows that finished before: an age (2h, 30d), or ISO 8601. Default: a minute "
                 "ago."
             ),
             show_default=False,
@@ -56,8 +56,7 @@ def archive(
         list[Part] | None,
         typer.Option(
             help=(
-                "Part of rows that is not archived, and gone then: payload, errors. May be "
-                "repeated."
+                "Part of rows to leave out, which is lost then: payload, errors. May be repeated."
             ),
             show_default=False,
         ),
@@ -179,7 +178,7 @@ def expire(
     before: Annotated[
         str,
         typer.Option(
-            help="Only days that were over before: so long ago (90d, 2y), or ISO 8601.",
+            help="Only days that were over before: an age (90d, 2y), or ISO 8601.",
             show_default=False,
         ),
     ],

@@ -26,7 +26,7 @@ PREVIEW = {
     "error": "LAST ERROR",
 }
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; else only show what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; else only show the matches.")]
 
 
 class BulkCall(Protocol):

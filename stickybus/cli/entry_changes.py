@@ -34,7 +34,7 @@ def retry(
     wait: Annotated[
         str | None,
         typer.Option(
-            help="Wait for the end of each, at most so long (10s, 5m), and show how it ended.",
+            help="Wait up to this time (10s, 5m) for the end of each, and show it.",
             show_default=False,
         ),
     ] = None,

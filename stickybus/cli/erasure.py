@@ -38,9 +38,7 @@ def erase(
             "--task", "-t", help="Id of a finished task; may be repeated.", show_default=False
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Erase it; else only show what would be erased.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase them; else only show them.")] = False,
     table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
@@ -48,9 +46,9 @@ def erase(
     """Erase payloads, keys, tokens, headers and error texts of entries in an archive, for good.
 
     The rows stay, with ids, names, dates, nodes, states and counts. The files that hold them are
-    rewritten, and the old ones removed at once: a reader at that moment starts again. Shows what it
-    would erase unless --yes. `forget` does the same for rows that are not archived. --task erases
-    values and error texts of finished tasks. Needs the extra `archive`.
+    rewritten, and the old ones removed at once: a reader at that moment starts again. Without --yes
+    it only shows the rows that it would erase. `forget` does the same for rows that are not
+    archived. --task erases values and error texts of finished tasks. Needs the extra `archive`.
 
     Examples:
       stickybus history erase --in /var/archive --key2 4711 --url postgresql://user@host/name

@@ -43,7 +43,7 @@ ErrorText = Annotated[
 ]
 Since = Annotated[
     str | None,
-    typer.Option(help="Failed since: so long ago (2h, 30d), or ISO 8601.", show_default=False),
+    typer.Option(help="Failed since: an age (2h, 30d), or ISO 8601.", show_default=False),
 ]
 Before = Annotated[str | None, typer.Option(help="Failed before, likewise.", show_default=False)]
 

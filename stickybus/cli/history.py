@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from queue_core.reading.forgetting import Forgotten
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, archive, replay, truncate, divide and forget what has ended."
+    no_args_is_help=True, help="List, archive, replay, truncate, divide and forget ended entries."
 )
 
 COLUMNS = {
@@ -84,9 +84,7 @@ def list_history(
     key2: Key2 = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            help="Finished since: so long ago (2h, 30d), or ISO 8601.", show_default=False
-        ),
+        typer.Option(help="Finished since: an age (2h, 30d), or ISO 8601.", show_default=False),
     ] = None,
     before: Annotated[
         str | None, typer.Option(help="Finished before, likewise.", show_default=False)
@@ -118,7 +116,10 @@ def list_history(
       stickybus history list --archive /var/archive --key1 4711
     """
     if archive is not None and dead_letters:
-        raise UsageError("--dead-letters needs the database: no archive says what was tried again")
+        raise UsageError(
+            "--dead-letters needs the database: an archive does not say which "
+            "entries were tried again"
+        )
     now = datetime.now(UTC)
     keys = keys_of(key1, key2)
     filters: HistoryFilters = {
@@ -160,7 +161,7 @@ def truncate(
     before: Annotated[
         str | None,
         typer.Option(
-            help="Only what finished before: so long ago (2h, 30d), or ISO 8601.",
+            help="Only rows that finished before: an age (2h, 30d), or ISO 8601.",
             show_default=False,
         ),
     ] = None,
@@ -194,7 +195,7 @@ def truncate(
 @app.command()
 def partition(
     *,
-    by: Annotated[Period, typer.Option(help="What a partition holds, in UTC.")] = Period.MONTH,
+    by: Annotated[Period, typer.Option(help="The period of a partition, in UTC.")] = Period.MONTH,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
@@ -226,18 +227,16 @@ def forget(
     key1: Key1 = None,
     key2: Key2 = None,
     queue: Queue = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete it; else only show what would be deleted.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; else only show them.")] = False,
     table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Delete all entries with the search keys of one customer, waiting or ended, of all tables.
 
-    The queues may run meanwhile. Shows what it would delete unless --yes. Entries that some node
-    runs are left: exit code 1, run it again when they have ended. Recurring schedules with these
-    keys go on, and archives are not touched.
+    The queues may run meanwhile. Without --yes it only shows the rows that it would delete. Entries
+    that some node runs are left: exit code 1, run it again when they have ended. Recurring
+    schedules with these keys go on, and archives are not touched.
 
     Examples:
       stickybus history forget --key2 4711

@@ -94,7 +94,7 @@ def release(
     with opened(url, table) as engine:
         released = Keys(engine.store).release(queue, key)
     if not released:
-        typer.echo(f"Nobody has the key {key} of {queue}.", err=True)
+        typer.echo(f"No entry has the key {key} of {queue}.", err=True)
         raise typer.Exit(BAD_DATA)
     typer.echo(f"The key {key} of {queue} is free.")
 

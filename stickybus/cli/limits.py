@@ -33,39 +33,41 @@ def limit(
     *,
     concurrency: Annotated[
         int | None,
-        typer.Option(help="How many entries run at once, on all nodes.", show_default=False),
+        typer.Option(
+            help="At most this number of entries run at once, on all nodes.", show_default=False
+        ),
     ] = None,
     per_node: Annotated[
         int | None,
-        typer.Option(help="How many entries run at once on each node.", show_default=False),
+        typer.Option(help="At most this number run at once on each node.", show_default=False),
     ] = None,
     rate: Annotated[
         int | None,
-        typer.Option(help="How many entries start in each time --per.", show_default=False),
+        typer.Option(help="At most this number start in each time --per.", show_default=False),
     ] = None,
     per: Annotated[str, typer.Option(help="The time of the rates, such as 1s, 1m or 1h.")] = "1s",
-    burst: Annotated[int, typer.Option(help="How many of --rate may start at once.")] = 1,
+    burst: Annotated[int, typer.Option(help="At most this number of --rate start at once.")] = 1,
     per_key: Annotated[
         int | None,
         typer.Option(
-            help="How many entries of each limit key run at once, on all nodes.",
+            help="At most this number of entries of each limit key run at once, on all nodes.",
             show_default=False,
         ),
     ] = None,
     rate_per_key: Annotated[
         int | None,
         typer.Option(
-            help="How many entries of each limit key start in each time --per.",
+            help="At most this number of entries of each limit key start in each time --per.",
             show_default=False,
         ),
     ] = None,
     burst_per_key: Annotated[
-        int, typer.Option(help="How many of --rate-per-key may start at once.")
+        int, typer.Option(help="At most this number of --rate-per-key start at once.")
     ] = 1,
     by: Annotated[
         str | None,
         typer.Option(
-            help="Who limits it. Default: your user name and machine.", show_default=False
+            help="Author of the limit. Default: your user name and machine.", show_default=False
         ),
     ] = None,
     table: TableName = DEFAULT_TABLE,
@@ -124,7 +126,7 @@ def unlimit(
 
 
 def limits(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
-    """Show which queues are limited: to what, by whom and since when.
+    """Show the limits of queues: their values, authors and dates.
 
     Examples:
       stickybus limits

@@ -46,7 +46,7 @@ def pause(
         str | None,
         typer.Option(
             help=(
-                "When it ends by itself: after 30m, 2h or 1d, or at a date in ISO 8601. Default: "
+                "The end of the pause: after 30m, 2h or 1d, or at a date in ISO 8601. Default: "
                 "never."
             ),
             show_default=False,
@@ -55,7 +55,7 @@ def pause(
     by: Annotated[
         str | None,
         typer.Option(
-            help="Who pauses it. Default: your user name and machine.", show_default=False
+            help="Author of the pause. Default: your user name and machine.", show_default=False
         ),
     ] = None,
     table: TableName = DEFAULT_TABLE,

@@ -17,7 +17,7 @@ from stickybus.cli.usage import UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Clear queues, and reschedule what waits in them. Their sizes: stickybus status.",
+    help="Clear queues, and reschedule their waiting entries. Their sizes: stickybus status.",
 )
 
 AllQueues = Annotated[bool, typer.Option("--all", help="All queues of the table.")]
@@ -88,7 +88,7 @@ def reschedule(
         str,
         typer.Argument(
             metavar="WHEN",
-            help="now, after so long (30m, 2h), or a date in ISO 8601.",
+            help="now, a time from now (30m, 2h), or a date in ISO 8601.",
             show_default=False,
         ),
     ],

@@ -47,23 +47,23 @@ def replay(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only what ended since: so long ago (7d), or ISO 8601. Days before are not read.",
+            help="Only entries that ended since: an age (7d), or ISO 8601. Days before are not "
+            "read.",
             show_default=False,
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="Only what ended before, likewise.", show_default=False)
+        str | None,
+        typer.Option(help="Only entries that ended before, likewise.", show_default=False),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Post them; else only show what would be posted.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Post them; else only show them.")] = False,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Post archived entries again, each once however often this runs.
 
-    Only shows what it would post, unless --yes is given.
+    Without --yes it only shows the entries that it would post.
 
     Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads
     are never shown. Needs Java and the extra `spark`.

@@ -43,12 +43,12 @@ def report(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Count only what ended since: so long ago (7d), or ISO 8601.", show_default=False
+            help="Count only rows that ended since: an age (7d), or ISO 8601.", show_default=False
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(help="Count only what ended before, likewise.", show_default=False),
+        typer.Option(help="Count only rows that ended before, likewise.", show_default=False),
     ] = None,
     exact: Annotated[
         bool,
@@ -166,8 +166,8 @@ def _on_tasks(tables: Sequence[str] | None, *, exact: bool) -> bool:
         return False
     if len(on_tasks) != len(tables or ()):
         raise UsageError(
-            f"--table {on_tasks[0]}: it holds tasks, whose report is another page than that of "
-            "entries. Ask for each."
+            f"--table {on_tasks[0]}: it holds tasks, and tasks have a page of their own. Ask for "
+            "each page."
         )
     if exact:
         raise UsageError(

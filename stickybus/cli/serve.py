@@ -38,7 +38,7 @@ class _Listening:
 
 def _listening(
     *,
-    host: Annotated[str, typer.Option(help="Address that is listened on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     http_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of HTTP (0: any).")
     ] = 9100,
@@ -55,7 +55,7 @@ def _listening(
     tls_client_ca: Annotated[
         Path | None,
         typer.Option(
-            help="Who signs the certificates of callers, which then all need one.",
+            help="The signer of callers' certificates. All callers need a certificate then.",
             show_default=False,
         ),
     ] = None,

@@ -37,13 +37,14 @@ NONE = "No entry within this age."
 
 ALL = "all"
 Age = Annotated[
-    str, typer.Option(help="Only what ended so long ago at most (2h, 30d), or 'all': no limit.")
+    str,
+    typer.Option(help="Only entries that ended within this time (2h, 30d), or 'all': no limit."),
 ]
 Now = Annotated[
     str | None,
     typer.Option(
         "--now",
-        help="The end of the age: so long ago (2h), or ISO 8601. Default: now.",
+        help="The end of that time: an age (2h), or ISO 8601. Default: now.",
         show_default=False,
     ),
 ]

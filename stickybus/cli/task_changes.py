@@ -132,7 +132,10 @@ def rm(
     retries: Annotated[
         int,
         typer.Option(
-            "--retries", "-r", min=0, help="How often again, if others hold or change it meanwhile."
+            "--retries",
+            "-r",
+            min=0,
+            help="Number of retries, if others hold or change it meanwhile.",
         ),
     ] = 10,
     force: Force = False,

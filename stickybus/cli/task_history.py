@@ -38,7 +38,7 @@ COLUMNS = {
     "err": "ERROR",
     "value": "VALUE",
 }
-BEFORE = "Only what ended before: so long ago (2h, 30d), or ISO 8601."
+BEFORE = "Only tasks that ended before: an age (2h, 30d), or ISO 8601."
 
 
 @grouped(opened=opening)
@@ -46,7 +46,7 @@ def keep_history(
     *,
     queue: Queue,
     off: Annotated[
-        bool, typer.Option("--off", help="Keep none any more. What was kept stays.")
+        bool, typer.Option("--off", help="Keep none from now on. Kept history stays.")
     ] = False,
     as_json: Json = False,
     opened: Opening,
@@ -91,7 +91,7 @@ def finished(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only what ended since: so long ago (2h, 30d), or ISO 8601.", show_default=False
+            help="Only tasks that ended since: an age (2h, 30d), or ISO 8601.", show_default=False
         ),
     ] = None,
     before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,

@@ -31,18 +31,24 @@ def limit(
     queue: Queue,
     concurrency: Annotated[
         int | None,
-        typer.Option(help="How many of its tasks are claimed at once.", show_default=False),
+        typer.Option(
+            help="At most this number of its tasks are claimed at once.", show_default=False
+        ),
     ] = None,
     rate: Annotated[
         int | None,
-        typer.Option(help="How many are claimed in each time --per.", show_default=False),
+        typer.Option(
+            help="At most this number are claimed in each time --per.", show_default=False
+        ),
     ] = None,
     per: Annotated[str, typer.Option(help="The time of the rate, such as 1s, 1m or 1h.")] = "1s",
-    burst: Annotated[int, typer.Option(help="How many of --rate may be claimed at once.")] = 1,
+    burst: Annotated[
+        int, typer.Option(help="At most this number of --rate are claimed at once.")
+    ] = 1,
     by: Annotated[
         str | None,
         typer.Option(
-            help="Who limits it. Default: your user name and machine.", show_default=False
+            help="Author of the limit. Default: your user name and machine.", show_default=False
         ),
     ] = None,
     as_json: Json = False,
@@ -85,7 +91,7 @@ def unlimit(*, queue: Queue, as_json: Json = False, opened: Opening) -> None:
 
 @grouped(opened=opening)
 def limits(*, as_json: Json = False, opened: Opening) -> None:
-    """Show which queues are limited: to what, by whom and since when.
+    """Show the limits of queues: their values, authors and dates.
 
     Examples:
       stickybus tasks limits

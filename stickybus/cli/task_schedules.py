@@ -24,7 +24,9 @@ COLUMNS = {
     "next_due": "NEXT DUE (UTC)",
 }
 
-Name = Annotated[str, typer.Option(help="Names the schedule within its queue.", show_default=False)]
+Name = Annotated[
+    str, typer.Option(help="The schedule's name within its queue.", show_default=False)
+]
 
 
 @grouped(opened=opening)
@@ -41,14 +43,14 @@ def recur(
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(help="Between two dates, instead of --cron: 90s, 5m.", show_default=False),
+        typer.Option(
+            help="Time between two dates, instead of --cron: 90s, 5m.", show_default=False
+        ),
     ] = None,
-    timezone: Annotated[str, typer.Option(help="In which --cron is read.")] = "UTC",
+    timezone: Annotated[str, typer.Option(help="Time zone of --cron.")] = "UTC",
     missed: Annotated[
         MissedPolicy,
-        typer.Option(
-            case_sensitive=False, help="What happens to dates that passed while nobody claimed."
-        ),
+        typer.Option(case_sensitive=False, help="Rule for dates that passed while nobody claimed."),
     ] = MissedPolicy.FIRE_ONCE,
     as_json: Json = False,
     opened: Opening,

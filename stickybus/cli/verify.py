@@ -102,7 +102,7 @@ def _verdict(done: Verified) -> str:
         return f"sound, but {plural(len(done.lost), 'manifest')} missing"
     if done.without_sha256:
         return (
-            f"all as their manifests say, but {plural(done.without_sha256, 'file')} of an old "
-            "format by size alone. To read these: --content"
+            f"all as their manifests say; {plural(done.without_sha256, 'file')} of an old format: "
+            "compared by size alone. To read these: --content"
         )
     return "all as their manifests say"

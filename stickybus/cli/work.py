@@ -36,15 +36,18 @@ Ids = Annotated[
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", help="At most this number; 0: all.")]
 Lease = Annotated[
-    str, typer.Option("--lease", "-d", help="For how long it is claimed: seconds, or 5m.")
+    str, typer.Option("--lease", "-d", help="The length of the lease: seconds, or 5m.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", "-f", help="Also what others hold, as if it were they.")
+    bool, typer.Option("--force", "-f", help="Also those that others hold, in their name.")
 ]
 Prefixes = Annotated[
     list[str] | None,
     typer.Option(
-        "--prefix", "-p", help="Those whose name begins so; may be repeated.", show_default=False
+        "--prefix",
+        "-p",
+        help="Those whose name begins with this; may be repeated.",
+        show_default=False,
     ),
 ]
 WithoutValues = Annotated[
@@ -71,7 +74,7 @@ def opening(
         str | None,
         typer.Option(
             envvar="STICKYBUS_CLAIMANT",
-            help="Who claims and modifies. Default: a random name.",
+            help="Name of the claimant. Default: a random one.",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +83,7 @@ def opening(
         typer.Option(help="Certificates that sign the service's, in PEM.", show_default=False),
     ] = None,
     certificate_file: Annotated[
-        Path | None, typer.Option(help="Our own certificate, in PEM.", show_default=False)
+        Path | None, typer.Option(help="The client's own certificate, in PEM.", show_default=False)
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help="Its private key, in PEM.", show_default=False)

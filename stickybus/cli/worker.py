@@ -54,10 +54,8 @@ def worker(
             show_default=False,
         ),
     ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(help="Address that both are served on.")
-    ] = "127.0.0.1",
-    app_dir: Annotated[Path, typer.Option(help="Folder that MODULE is found in.")] = Path(),
+    metrics_host: Annotated[str, typer.Option(help="Address to serve both on.")] = "127.0.0.1",
+    app_dir: Annotated[Path, typer.Option(help="Folder to import MODULE from.")] = Path(),
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     url: Url = None,
     as_json: Json = False,

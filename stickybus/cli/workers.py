@@ -26,7 +26,7 @@ COLUMNS = {
 def workers(
     *,
     age: Annotated[
-        str, typer.Option(help="Count what ended within this time, such as 1h or 7d.")
+        str, typer.Option(help="Count entries that ended within this time, such as 1h or 7d.")
     ] = "1d",
     table: AnyTable = None,
     url: Url = None,

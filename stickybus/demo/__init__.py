@@ -138,7 +138,7 @@ class _Demo:
 
     def _open(self) -> None:
         names = ", ".join(shop.NODES)
-        self._screen.tell(f"{names} start; each posts its share, and runs what it has posted")
+        self._screen.tell(f"{names} start; each posts its share, and runs its own posts")
         self._until(lambda _view: all((name, "live") in self._said for name in shop.NODES), "start")
         self._cluster.say("go")
         self._screen.tell(

@@ -188,7 +188,7 @@ def _facts(verdict: Verdict, *, killed_with: int, truncated: int | None) -> list
         ("At rest", f"commit to start: {_milliseconds(verdict.calm_latency_ms)}"),
     ]
     if not verdict.faults:
-        books = "each payment is booked once, by a handler whose transaction is its outcome's"
+        books = "each payment is booked once: its handler and its outcome share a transaction"
         facts.insert(-1, ("Exactly once", books))
     if verdict.rush_per_second is not None:
         rush = f"{verdict.rush_per_second:,.0f} events/s on two nodes; commit to start: "

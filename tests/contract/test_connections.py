@@ -88,7 +88,7 @@ def test_a_post_whose_session_ends_in_the_middle_says_that_it_may_have_taken_eff
         with create_engine(engine.url, poolclass=NullPool).connect() as connection:
             connection.exec_driver_sql(KILL[database_name].format(session))
 
-        with pytest.raises(DatabaseUnreachableError, match="look before you write it again"):
+        with pytest.raises(DatabaseUnreachableError, match="Look before you write again"):
             post.result()
 
     bus.post(Order(3))

@@ -70,7 +70,9 @@ def test_every_old_name_warns_the_users_line_and_leads_to_the_new_one(
 ) -> None:
     for one in objects.values():
         for name, old in _old(one):
-            with pytest.warns(DeprecationWarning, match=rf"^{name} goes with 1\.0: use ") as told:
+            with pytest.warns(
+                DeprecationWarning, match=rf"^{name} will be removed in 1\.0: use "
+            ) as told:
                 found = getattr(one, name)
             assert found == attrgetter(old.path)(one)
             assert old.new in str(told[0].message)
@@ -79,7 +81,9 @@ def test_every_old_name_warns_the_users_line_and_leads_to_the_new_one(
 
 def test_a_handler_is_registered_as_before(stickybus_bus: PersistentBus) -> None:
     recorder = Recorder()
-    with pytest.warns(DeprecationWarning, match=r"register goes with 1\.0: use subscribe") as told:
+    with pytest.warns(
+        DeprecationWarning, match=r"register will be removed in 1\.0: use subscribe"
+    ) as told:
         assert stickybus_bus.register(Order, recorder, name="old") is recorder
     assert told[0].filename == __file__
     stickybus_bus.post(Order(1))

@@ -229,7 +229,9 @@ def test_a_size_is_an_integer_from_one_on(name: str) -> None:
 
 
 def test_former_keywords_of_sizes_still_work_and_warn() -> None:
-    with pytest.warns(DeprecationWarning, match=r"run_rows= goes with 1\.0: use scale=Scale"):
+    with pytest.warns(
+        DeprecationWarning, match=r"run_rows= will be removed in 1\.0: use scale=Scale"
+    ):
         scale = scale_of(Scale(file_bytes=7), run_rows=5, file_bytes=None)
 
     assert scale == Scale(run_rows=5, file_bytes=7)

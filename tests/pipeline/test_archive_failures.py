@@ -117,7 +117,9 @@ def test_files_that_are_not_what_was_written_are_not_published(
         return sizes(self, folder)
 
     monkeypatch.setattr(LocalStorage, "sizes", damaged)
-    with pytest.raises(ArchiveDamagedError, match="38 rows were written, and 35 read back"):
+    with pytest.raises(
+        ArchiveDamagedError, match="38 rows were written, but the 35 rows read back differ"
+    ):
         archive_history(spark, history_url, target)
 
     assert archived(spark, target) == []

@@ -177,7 +177,7 @@ def test_a_history_without_tasks_makes_a_page_too(database_url: URL, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--table", "bus_events"), "holds tasks, whose report is another page"),
+        (("--table", "bus_events"), "holds tasks, and tasks have a page of their own"),
         (("--exact",), "only entries have exact percentiles"),
     ],
 )

@@ -129,7 +129,7 @@ def test_files_of_the_first_format_are_compared_by_size_and_the_command_says_so(
 ) -> None:
     archive = shutil.copytree(FROZEN / "format-1", tmp_path / "archive")
     assert main(["history", "verify", "--in", str(archive)]) == 0
-    assert "2 files of an old format by size alone" in capsys.readouterr().out
+    assert "2 files of an old format: compared by size alone" in capsys.readouterr().out
     [live] = [path for path in checksums(str(archive)) if "event_date=2026-03-01" in path]
     file = archive / "bus_events" / live
     file.write_bytes(file.read_bytes() + b"\0")

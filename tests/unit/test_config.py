@@ -144,11 +144,11 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"retry": {"kind": "never"}}, "retry: kind='never' is not allowed"),
         (BusConfig, {"table": "bus events"}, "1 to 48 letters, digits and underscores"),
         (BusConfig, {"table": "t" * 49}, "1 to 48 letters, digits and underscores"),
-        (BusConfig, {"table": "bus_events_history"}, "nor a name that ends in _history"),
+        (BusConfig, {"table": "bus_events_history"}, "no name that ends in _history"),
         (
             BusConfig,
             {"table": "Queue_Nodes"},
-            "neither queue_archives, queue_circuits, queue_group_ends",
+            "none of queue_archives, queue_circuits, queue_group_ends",
         ),
         (BusConfig, {"node_name": "!parked"}, "no leading '!'"),
         (BusConfig, {"node_name": ""}, "1 to 64 characters, not 0"),
@@ -271,7 +271,9 @@ def test_keys_of_the_node_that_stand_where_they_stood_before_go_to_the_node_with
     with moved, pytest.raises(ConfigurationError, match="lease_seconds='-9'") as caught:
         BusConfig.from_environment()
     assert "variable STICKYBUS_BUS_LEASE_SECONDS" in str(caught.value)
-    with pytest.warns(DeprecationWarning, match=r"lease_seconds goes with 1\.0: use node\.lease"):
+    with pytest.warns(
+        DeprecationWarning, match=r"lease_seconds will be removed in 1\.0: use node\.lease"
+    ):
         assert config.lease_seconds == 9
 
 

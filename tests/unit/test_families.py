@@ -73,7 +73,7 @@ def test_no_main_table_has_a_name_of_a_declared_family(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["work_task", "WORK_TASK"])
 def test_no_history_has_the_name_of_another_table(name: str) -> None:
-    assert "or is one of these without it" in str(table_fault(name))
+    assert "with or without such an end" in str(table_fault(name))
 
 
 def test_a_database_takes_its_own_statements_where_it_has_some(

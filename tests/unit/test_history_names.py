@@ -38,7 +38,7 @@ def read(module: str, name: str) -> Any:
 @pytest.mark.parametrize("path", BEFORE)
 def test_a_former_path_works_and_warns_of_its_end(path: str) -> None:
     module, _, name = path.partition(".")
-    told = f"^history_pipeline.{path} goes with 1.0: use history_pipeline.{name}$"
+    told = f"^history_pipeline.{path} will be removed in 1.0: use history_pipeline.{name}$"
     with pytest.warns(DeprecationWarning, match=told) as warned:
         found = read(module, name)
     assert [warning.filename for warning in warned] == [__file__]

@@ -1,4 +1,4 @@
-"""The actions of a modification: each is possible, and none is about what another is about."""
+"""The actions of a modification: each is possible, and no two have the same subject."""
 
 from __future__ import annotations
 
@@ -116,8 +116,9 @@ def _with_head_start(action: Insert) -> Insert:
         return action
     if action.at is not None or action.delay is not None:
         raise InvalidRequestError(
-            f"priority={action.priority!r} goes with neither at=… nor delay=…: its head start "
-            "could let the task run before its time. Nothing was written. Give one of them.",
+            f"priority={action.priority!r} can't be combined with at=… or delay=…: its head start "
+            "could let the task run before its time. Nothing was written. Give the priority or "
+            "the date.",
             key="priority",
             value=action.priority,
         )

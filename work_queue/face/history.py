@@ -34,7 +34,7 @@ class History(Part):
 
         Args:
             queue: The queue. It needs no tasks yet.
-            keep: Whether it keeps history. If not, what it has kept stays.
+            keep: Whether it keeps history. If not, its kept history stays.
             connection: As for `modify`.
 
         Raises:

@@ -37,8 +37,8 @@ class Limiting(Part):
         """Let all claimants together claim no more of a queue than this, until `unlimit`.
 
         `concurrency`, `rate`, or both are given. The limit is stored, for all who work on the
-        queue, and replaces the one before. Inserting goes on; what finds no place waits. It holds
-        for all claims that begin after this call, which is a transaction of its own.
+        queue, and replaces the one before. Inserting goes on; tasks that find no place wait. It
+        holds for all claims that begin after this call, which is a transaction of its own.
 
         Args:
             queue: The queue. It needs no tasks yet.

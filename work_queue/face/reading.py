@@ -126,7 +126,7 @@ class Reading(Part):
         prefixes: Iterable[str] = (),
         limit: int | None = None,
     ) -> list[WorkStats]:
-        """Count the tasks of queues by what can be done with them.
+        """Count the tasks of queues by state.
 
         It costs the same with any number of tasks.
 

@@ -39,8 +39,8 @@ class Recurring(Part):
 
         Each process may declare the schedule at its start: the same rule changes nothing. Another
         rule or value under the same name replaces it, for all; another `missed` alone leaves it
-        where it stands. Claims of the queue insert what is
-        due, and a claim that waits wakes at the next due date. The task arrives at its due date.
+        where it stands. Claims of the queue insert due tasks, and a claim that waits wakes at the
+        next due date. The task arrives at its due date.
 
         Args:
             queue: The queue.

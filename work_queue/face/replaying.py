@@ -96,7 +96,7 @@ class Replaying(Modifying):
             to: Send all of them to this queue instead.
             failed_in: As for `failed_tasks`.
             error_text: As for `failed_tasks`.
-            dry_run: Change nothing; count what matches, and show the first. Default: False.
+            dry_run: Change nothing; count the matches, and show the first. Default: False.
             progress: Called after each batch with (tasks done so far, tasks that match).
             stop: An event, or a function without arguments: once it is set, or answers True, the
                 call ends after the batch under way. Default: never.

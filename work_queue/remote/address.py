@@ -71,7 +71,9 @@ def address_of(url: str, *, token: str | None, tls: Tls | None) -> Address:
         )
     given = os.environ.get(TOKEN_VARIABLE) if token is None else token
     if given and not (given.isascii() and given.isprintable()):
-        raise ConfigurationError("the token holds characters that no header can.", key="token")
+        raise ConfigurationError(
+            "the token holds characters that HTTP headers don't allow.", key="token"
+        )
     return Address(
         parts.scheme,
         parts.hostname or "",

@@ -14,7 +14,7 @@ from work_queue.wire.calls import CONTENT_TYPE, PATH
 CONNECT_SECONDS = 10.0
 """How long a connection may take to open."""
 IDLE_SECONDS = 3.0
-"""Until an idle connection is closed: before servers and what is on the way do it."""
+"""Until an idle connection is closed: before servers and proxies do it."""
 KEPT = 20
 """Idle connections that are kept."""
 

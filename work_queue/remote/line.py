@@ -1,4 +1,4 @@
-"""The line to a service: how calls are sent, and what became of those that have no answer."""
+"""The line to a service: how calls are sent, and the fate of calls without an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from work_queue.remote.transport import LostError, StrangeError, Transport, Unse
 from work_queue.wire import calls as wire
 
 ANSWER_SECONDS = 60.0
-"""The longest time to an answer, besides what a claim waits."""
+"""The longest time to an answer, besides the wait of a claim."""
 LEAVE_SECONDS = 2.0
 """How long the end of a claim that nobody wants any more may take, before its connection is cut."""
 
@@ -50,11 +50,11 @@ class Line:
         return self._read(call, self._background.run(self._send(call, body)))
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run what asks, and wait in this thread."""
+        """Run the asking coroutine, and wait in this thread."""
         return self._background.run(work)
 
     async def run_async(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run what asks, and await it on any loop."""
+        """Run the asking coroutine, and await it on any loop."""
         return await self._background.run_async(work)
 
     async def ask(
@@ -132,14 +132,14 @@ class Line:
         if not call.writes:
             return DatabaseUnreachableError(said, url=url)
         return CommitUnknownError(
-            f"{said} It may have been done, or not: look at what is there before you call again. "
-            "What a claim has taken comes back when its lease ends.",
+            f"{said} The call may have taken effect: read its tasks or docs before you call again. "
+            "If it was a claim, they come back when its lease ends.",
             url=url,
         )
 
     def _strange(self, call: wire.Call[Any, Any], why: str) -> StickybusError:
         url = str(self.address)
-        said = f"{call.name}: what answers at {url} is no work queue service: {why}."
+        said = f"{call.name}: the server at {url} is no work queue service: {why}."
         if self._answered:  # it was one before: something on the way answers for it
             return DatabaseUnreachableError(f"{said} Nothing was done.", url=url)
         return ConfigurationError(f"{said} Look at the address.", key="database")

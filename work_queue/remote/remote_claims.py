@@ -15,7 +15,7 @@ from work_queue.task import Task
 from work_queue.wire import calls as wire
 
 ROUND_SECONDS = 20.0
-"""How long one call of a claim waits: less than what is on the way lets a connection idle."""
+"""How long one call of a claim waits: less than proxies let a connection idle."""
 
 
 class RemoteClaims:
@@ -74,7 +74,7 @@ class RemoteClaims:
             raise
 
     async def _leave(self, claim: wire.Claim, asking: asyncio.Future[list[Task]]) -> None:
-        """End a claim, and give back what it has taken by now. If that fails, its lease ends."""
+        """End a claim, and give back its tasks so far. If that fails, its lease ends."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._line.ask(wire.LEAVE, wire.Leave(claim.ticket))

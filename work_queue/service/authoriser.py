@@ -1,4 +1,4 @@
-"""An authoriser decides whether a caller may do what it wants."""
+"""An authoriser decides whether a caller has the rights that a call needs."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class Authoriser(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Release all resources."""
         ...

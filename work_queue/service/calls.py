@@ -216,7 +216,7 @@ class Calls(SettingCalls):
             )
 
     async def queue_stats(self, caller: Caller, query: NameQuery) -> list[WorkStats]:
-        """Read what each queue has."""
+        """Read the counts of each queue."""
         with self.metrics.call("queue_stats"):
             await self._allow(caller, needs.of_names(Kind.QUEUE, query))
             return await self._work.queue_stats_async(
@@ -224,7 +224,7 @@ class Calls(SettingCalls):
             )
 
     async def namespace_stats(self, caller: Caller, query: NameQuery) -> list[NamespaceStats]:
-        """Read what each namespace has."""
+        """Read the counts of each namespace."""
         with self.metrics.call("namespace_stats"):
             await self._allow(caller, needs.of_names(Kind.NAMESPACE, query))
             return await self._work.namespace_stats_async(
@@ -296,7 +296,7 @@ class Calls(SettingCalls):
 
 
 def _named(task: Task) -> Task:
-    """A task's id, version, queue and dates, without what it holds."""
+    """A task's id, version, queue and dates, without its value."""
     empty: dict[str, Any] = {"claims": 0, "attempt": 0, "err": "", "failed_in": ""}
     return replace(task, value=UNREAD, claimant=NOBODY, **empty)
 

@@ -40,13 +40,13 @@ class Metrics:
         self.registry = registry
         self._calls = Counter(
             PREFIX + "work_calls",
-            "Calls of the service, by what became of them",
+            "Calls of the service, by outcome",
             ("method", "outcome"),
             registry=registry,
         )
         self._seconds = Histogram(
             PREFIX + "work_call_seconds",
-            "Time that a call took, waits included",
+            "Duration of a call, including waits",
             ("method",),
             buckets=SECONDS,
             registry=registry,

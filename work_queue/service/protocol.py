@@ -41,7 +41,7 @@ class UnsupportedRequestError(StickybusError):
 
 
 class Mode(StrEnum):
-    """What a change does to what it does not name."""
+    """The effect of a change on fields that it does not name."""
 
     CHANGE_DEFAULT = "CHANGE_DEFAULT"
     """Claims are kept."""
@@ -53,7 +53,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskData:
-    """What a request says of a task; what it leaves out is empty."""
+    """The fields of a task in a request; those that it leaves out are empty."""
 
     queue: str = ""
     by_ms: int = 0
@@ -77,7 +77,7 @@ class DocName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocData:
-    """What a request says of a doc; what it leaves out is empty."""
+    """The fields of a doc in a request; those that it leaves out are empty."""
 
     namespace: str = ""
     id: str = ""

@@ -1,4 +1,4 @@
-"""Claims of tasks: which queue is tried, and what is taken from it."""
+"""Claims of tasks: which queue is tried, and which tasks are taken from it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Claims:
         self._metrics = metrics
 
     def take(self, request: ClaimRequest) -> list[Task]:
-        """Claim what is available now."""
+        """Claim tasks that are available now."""
         return self.look(request).taken
 
     def look(self, request: ClaimRequest) -> Looked:
@@ -104,7 +104,7 @@ class Claims:
     def _take(
         self, queue: str, request: ClaimRequest, *, unless_due: str
     ) -> tuple[list[Sequence[object]], datetime | None]:
-        """The rows of what was claimed; if a limit has no place, when it may have one again."""
+        """The rows of the claimed tasks; if a limit has no place, when it may have one again."""
         places, limited = self._places, queue in self._places.queues
 
         def work(connection: Connection) -> tuple[list[Sequence[object]], datetime | None]:

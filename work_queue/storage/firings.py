@@ -1,4 +1,4 @@
-"""The tasks of recurring schedules: whoever claims from a queue inserts what is due in it.
+"""The tasks of recurring schedules: each claim from a queue inserts its due tasks.
 
 The transaction that inserts locks the rows of the due schedules, and moves them on. So each date
 has one task, however many claim at once and whoever dies, and a claim that comes second finds
@@ -43,13 +43,13 @@ It bounds the memory of a claim that makes up for many dates. No benchmark chose
 NO_CAP = sys.maxsize
 """The stored value was within the cap of its declaration."""
 LOCK_SECONDS = 1.0
-"""How long a claim waits for what others have locked, once a schedule of the queue has failed."""
+"""How long a claim waits for rows that others have locked, once a schedule has failed."""
 MOST_FAILURES = 3
 """Schedules that may fail in one claim; other claims meet the others."""
 
 
 class Firings:
-    """`inserted` is told of each modification that inserts what is due."""
+    """`inserted` is told of each modification that inserts due tasks."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class TaskChanges:
     def examine(
         self, connection: Connection, tasks: WorkTasks, moment: Moment, *, borrowed: bool
     ) -> Faults:
-        """Lock what is named, and return all that is at fault.
+        """Lock the named tasks, and return all faults.
 
         In a caller's transaction only rows that were seen before are locked: where nothing is
         found, InnoDB would lock the gap, and keep others from inserting.

@@ -4,7 +4,7 @@ One that waits looks again when somebody tells that a task was committed in its 
 next task of its queue arrives or loses its lease. Of several that wait for a queue one looks, and
 the next one after it has found something: a task wakes one of them, and no task is missed.
 
-A waiting claim enters before it looks, so that what is told of in between is not lost. One that
+A waiting claim enters before it looks, so that hints in between are not lost. One that
 leaves wakes the next one, for it may have been told of something that it no longer takes.
 """
 

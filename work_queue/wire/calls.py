@@ -167,7 +167,7 @@ class Call(Generic[Request, Result]):
             request: Request = from_wire(self._request.decode(asked.request))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidRequestError(
-                f"{self.name}: the request is none of this call: {error}. Nothing was written.",
+                f"{self.name}: the request does not fit this call: {error}. Nothing was written.",
                 key="request",
             ) from error
         return request

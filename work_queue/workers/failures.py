@@ -52,7 +52,8 @@ def after_claims(task: Task, options: Options) -> Change:
     return task.change(
         queue=options.error_queue_of(task.queue),
         attempt=task.attempt + 1,
-        err=f"claimed {task.claims} times, of which the last {options.max_claims} led to no end",
+        err=f"claimed {task.claims} times, and none of the last {options.max_claims} claims led to "
+        "an end",
         reset_claims=True,
     )
 

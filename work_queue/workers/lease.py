@@ -95,9 +95,7 @@ class Lease:
         Raises LeaseClosedError if the run was given up, and what `write` raises.
         """
         if not self.close():
-            raise LeaseClosedError(
-                "the run was given up. What its handler returned is not written."
-            )
+            raise LeaseClosedError("the run was given up. Its handler's answer is not written.")
         self.write(actions, connection)
 
     def write(self, actions: Iterable[Action], connection: CallersConnection | None = None) -> None:

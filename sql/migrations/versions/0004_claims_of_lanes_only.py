@@ -1,4 +1,4 @@
-"""PostgreSQL: the index of claims answers what names a lane, and nothing else."""
+"""PostgreSQL: the index of claims answers searches that name a lane, and nothing else."""
 
 import sqlalchemy as sa
 from alembic import context, op

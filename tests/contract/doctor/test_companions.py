@@ -99,7 +99,7 @@ def test_a_key_without_a_head_is_found_and_has_its_turn(cluster: Cluster, delete
 
     [finding] = found(cluster)
     assert finding.check == "headless-keys"
-    assert "with the order key 'k' wait, and" in finding.what
+    assert "with the order key 'k' wait, but" in finding.what
 
     run(peer, finding.cure)
     settle(cluster, peer)

@@ -31,7 +31,7 @@ def test_entries_that_have_been_due_for_long_are_found(doctor: Doctor, engine: E
     assert told.code == 1
     found = told.one("waiting-entries")
     assert found["what"].startswith(
-        "3 entries or more of 'bus' in bus_events wait, due for up to 200 d"
+        "at least 3 entries of 'bus' in bus_events are due and wait, the oldest for 200 d"
     )
 
 
@@ -50,7 +50,7 @@ def test_entries_that_no_node_has_known_for_long_are_found(doctor: Doctor, engin
 
     assert told.code == 1
     assert told.one("parked-entries")["what"].startswith(
-        "2 entries or more of 'bus' in notifications are parked"
+        "at least 2 entries of 'bus' in notifications are parked"
     )
 
 

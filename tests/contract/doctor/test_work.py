@@ -40,7 +40,7 @@ def test_a_queue_whose_tasks_were_deleted_by_hand_is_found_and_cured(
 
     assert told.code == 0
     found = told.one("miscounted-queues")
-    assert "has 3 tasks, and its counts say 5" in found["what"]
+    assert "has 3 tasks, but its counts say 5" in found["what"]
     with engine.begin() as connection:
         connection.execute(text(found["cure"]))
     assert doctor() == Told(0, [])
@@ -57,7 +57,7 @@ def test_a_queue_that_was_filled_by_hand_is_found_and_cured(
 
     found = doctor().one("miscounted-queues")
 
-    assert "'by hand' has tasks, and no count of them" in found["what"]
+    assert "'by hand' has tasks, but no count of them" in found["what"]
     with engine.begin() as connection:
         connection.execute(text(found["cure"]))
     assert doctor() == Told(0, [])

@@ -174,4 +174,4 @@ def test_the_command_line_lists_shows_and_releases(
     assert "queued" in capsys.readouterr().out
     assert main(["keys", "release", "a", *url]) == 0
     assert main(["keys", "release", "a", *url]) == 1
-    assert "Nobody has the key a of bus" in capsys.readouterr().err
+    assert "No entry has the key a of bus" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_an_entry_that_waits_for_a_place_is_explained(cluster: Cluster) -> None:
     assert "limited to 2 at once by ann" in reason.text
     held = ", ".join(str(one.record_id) for one in peer.bus.find(states=State.IN_PROCESSING))
     assert reason.facts["running_ids"] == held
-    assert f"2 of it run now ({held})" in reason.text
+    assert f"Running now: 2 ({held})" in reason.text
     assert reason.facts["until"] is None
 
     peer.bus.unlimit()

@@ -121,7 +121,7 @@ def test_it_is_explained_that_an_entry_waits_for_a_place_of_its_key(cluster: Clu
     [reason] = [one for one in peer.bus.explain(waiting).reasons if one.code == "limited"]
     assert "limited to 1 at once of each key by ann" in reason.text
     [running] = peer.bus.find(states=State.IN_PROCESSING)
-    assert f"1 of the limit key ann run now ({running.record_id})" in reason.text
+    assert f"Running now with the limit key ann: 1 ({running.record_id})" in reason.text
     assert (reason.facts["limit_key"], reason.facts["running"]) == ("ann", 1)
     assert reason.facts["running_ids"] == str(running.record_id)
     assert reason.facts["until"] is None

@@ -181,7 +181,9 @@ class PolicyFile:
         for one in policy.callers:
             for digest in one.token_sha256:
                 if len(digest) != sha256().digest_size * 2 or not digest.isascii():
-                    raise self._unreadable(f"caller {one.name!r} has a token_sha256 that is none")
+                    raise self._unreadable(
+                        f"caller {one.name!r} has a token_sha256 that is no SHA-256"
+                    )
         return policy
 
     def _unreadable(self, why: str | None) -> ConfigurationError:

@@ -82,7 +82,7 @@ class Application:
     # -- claims -----------------------------------------------------------------------------------
 
     async def try_claim(self, request: Request, protocol: int) -> Json:
-        """Claim what is available."""
+        """Claim available tasks."""
         return await self._claim(request, protocol, 0.0)
 
     async def claim(self, request: Request, protocol: int) -> Json:
@@ -177,13 +177,13 @@ class Application:
         return {"docs": [answers.doc(one) for one in found]}
 
     async def queues(self, request: Request, protocol: int) -> Json:
-        """Read what queues have."""
+        """Read the counts of queues."""
         del protocol
         found = await self._calls.queue_stats(caller_of(request), _names(request))
         return {"queues": [answers.queue(one) for one in found]}
 
     async def namespaces(self, request: Request, protocol: int) -> Json:
-        """Read what namespaces have."""
+        """Read the counts of namespaces."""
         del protocol
         found = await self._calls.namespace_stats(caller_of(request), _names(request))
         return {"namespaces": [answers.namespace(one) for one in found]}
@@ -213,7 +213,7 @@ class Application:
 
 
 def _answering(call: Call) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers with what a call returns or raises."""
+    """An endpoint that answers with the result or error of a call."""
 
     async def endpoint(request: Request) -> Response:
         protocol = 1

@@ -33,7 +33,7 @@ def declared_protocol(context: Context) -> str | None:
 async def sent_or_undone(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """A block that sends the only answer of a call, by `Context.write`.
 
-    If it fails, for the caller has gone, what was done for it is undone. Nothing but sending tells
+    If it fails, because the caller has gone, its effects are undone. Nothing but sending tells
     that. So the method is one that streams to its caller, for whom one answer is the same.
     """
     try:

@@ -122,7 +122,7 @@ class _Entroq:
         size = message.ByteSize()
         message.DiscardUnknownFields()
         if message.ByteSize() != size:
-            # To do only what is known of it could be wrong, or too much.
+            # To do only its known part could be wrong, or too much.
             raise UnsupportedRequestError(
                 f"this {method.request} has fields that are not served. Nothing was written."
             )

@@ -87,7 +87,7 @@ class Legacy(Generation):
             return str(UUID(text)) if text else text
         except ValueError:
             raise InvalidRequestError(
-                f"{shown(text)} is no UUID, which ids and claimants of this service are. Nothing "
+                f"{shown(text)} is no UUID: ids and claimants of this service are UUIDs. Nothing "
                 "was written.",
                 key="id",
                 value=text,

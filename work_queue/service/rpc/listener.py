@@ -91,7 +91,7 @@ class GrpcListener:
         except RuntimeError as error:
             raise ConfigurationError(
                 f"gRPC can't be served on {address}: {error}. Is the port taken, or a certificate "
-                "none?",
+                "invalid?",
                 key="grpc_port",
                 value=self._port,
             ) from error

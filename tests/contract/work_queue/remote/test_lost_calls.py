@@ -43,7 +43,7 @@ def test_a_lost_answer_says_that_the_call_may_have_been_done(
             lambda: work.try_claim("a"),
             lambda: work.claim_docs(DocClaim("n", "k")),
         ):
-            with pytest.raises(CommitUnknownError, match="may have been done"):
+            with pytest.raises(CommitUnknownError, match="may have taken effect"):
                 call()
         for read in (work.time, work.queues, lambda: work.tasks("a"), lambda: work.docs("n")):
             with pytest.raises(DatabaseUnreachableError) as caught:

@@ -83,7 +83,7 @@ def test_scenario_50_a_task_that_was_claimed_too_often_is_moved(work: WorkQueue)
     Worker(work, raises(AssertionError()), "a", max_claims=2).run(until_empty=True)
     [moved] = work.tasks("a/err")
     assert (moved.claims, moved.attempt) == (0, 1)
-    assert moved.err == "claimed 3 times, of which the last 2 led to no end"
+    assert moved.err == "claimed 3 times, and none of the last 2 claims led to an end"
 
 
 def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
