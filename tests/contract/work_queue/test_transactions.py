@@ -27,7 +27,9 @@ from work_queue.faults import DependencyError, FaultKind
 from work_queue.modification import Insert, InsertDoc
 from work_queue.work_queue import WorkQueue
 
-LONG_SECONDS = 300.0
+LONG_SECONDS = 900.0
+FULL = [pytest.mark.slow, pytest.mark.database_only]
+"""Of the size of a scenario that is tried at a smaller one, too."""
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ def test_scenario_70_many_insert_into_one_set_at_once(work: WorkQueue) -> None:
 
 @pytest.mark.timeout(2 * LONG_SECONDS)
 @pytest.mark.parametrize(
-    ("writers", "steps", "docs"), [(5, 10, 5), pytest.param(20, 50, 10, marks=pytest.mark.slow)]
+    ("writers", "steps", "docs"), [(5, 10, 5), pytest.param(20, 50, 10, marks=FULL)]
 )
 def test_scenario_81_optimistic_increments_add_up(
     work: WorkQueue, writers: int, steps: int, docs: int
@@ -181,9 +183,7 @@ def test_scenario_81_optimistic_increments_add_up(
 
 
 @pytest.mark.timeout(2 * LONG_SECONDS)
-@pytest.mark.parametrize(
-    ("workers", "claims"), [(5, 10), pytest.param(10, 30, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("workers", "claims"), [(5, 10), pytest.param(10, 30, marks=FULL)])
 def test_scenario_82_tasks_and_docs_change_together_under_load(
     work: WorkQueue, workers: int, claims: int
 ) -> None:
