@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -15,7 +15,6 @@ from queue_core.metric_families import families_of
 from queue_core.runtime.arguments import of_kind
 from work_queue.counts import WorkStats
 from work_queue.faults import DependencyError
-from work_queue.task import Task
 
 TABLE = "work_tasks"
 QUEUES = 1_000
@@ -34,10 +33,9 @@ class Metrics:
 
     # -- counted ----------------------------------------------------------------------------------
 
-    def claimed(self, tasks: Iterable[Task]) -> None:
+    def claimed(self, queue: str, tasks: int) -> None:
         """Count the tasks of one claim."""
-        for queue, count in Tally(task.queue for task in tasks).items():
-            self._counters["tasks_claimed"].labels(queue).inc(count)
+        self._counters["tasks_claimed"].labels(queue).inc(tasks)
 
     def kept(self, queues: Mapping[str, int]) -> None:
         """Count tasks that went into history, by queue."""
@@ -47,8 +45,11 @@ class Metrics:
     @contextmanager
     def modification(self) -> Iterator[None]:
         """Count a modification that is written within the block, or its parts at fault."""
-        with self.refusal():
+        try:
             yield
+        except DependencyError as error:
+            self._refused(error)
+            raise
         self._counters["task_modifications"].labels(TABLE).inc()
 
     @contextmanager
@@ -57,9 +58,12 @@ class Metrics:
         try:
             yield
         except DependencyError as error:
-            for kind, count in Tally(fault.kind.value for fault in error.faults).items():
-                self._counters["task_faults"].labels(kind).inc(count)
+            self._refused(error)
             raise
+
+    def _refused(self, error: DependencyError) -> None:
+        for kind, count in Tally(fault.kind.value for fault in error.faults).items():
+            self._counters["task_faults"].labels(kind).inc(count)
 
     def ran(self, queue: str, end: str, seconds: float) -> None:
         """Count a run of a worker's handler, by how it has ended, and time it."""

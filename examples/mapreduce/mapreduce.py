@@ -4,6 +4,9 @@ A mapper turns one input into pairs, and inserts those of each shard as one task
 the tasks of a shard into one, and reduces that when nothing is left to map. Each step deletes its
 input and inserts its output in one modification. So a pair is counted once, though any process may
 be killed at any time.
+
+A task that fails for good lies in the error queue of its queue. Its part is missing then, so no
+shard that it may belong to is reduced, and no results are told.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 from zlib import crc32
 
@@ -19,11 +23,17 @@ from stickybus import Insert, Job, Task, WorkQueue
 
 MERGED = 200
 """Tasks of a shard that are merged at a time."""
+CLEARED = 500
+"""Tasks that are deleted at a time."""
 TICK_SECONDS = 0.2
 """When a task that nothing can be merged with comes back: all of a shard at the same instants."""
 
 Pairs = dict[str, list[Any]]
 Written = tuple[Any, ...]
+
+
+class FailedTaskError(Exception):
+    """A task has failed for good: there is no result without it."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +70,36 @@ class MapReduce:
         """The queue of results, one task for each shard that has any."""
         return f"{self.name}/outputs"
 
+    def clear(self, work: WorkQueue) -> None:
+        """Delete all tasks, such as an earlier run has left. No worker may be running."""
+        queues = [self.inputs, *self.shard_queues]
+        for queue in (*queues, *map(_errors_of, queues), self.outputs):
+            while tasks := work.tasks(queue, limit=CLEARED, with_values=False):
+                tasks.sort(key=_holder)
+                for holder, held in groupby(tasks, _holder):
+                    work.modify(*(task.delete() for task in held), claimant=holder or None)
+
     def is_done(self, work: WorkQueue) -> bool:
-        """Whether all is reduced. A task is in one of these queues until it is in the outputs."""
-        return not work.queues(self.inputs, *self.shard_queues)
+        """Whether all is reduced. A task is in one of these queues until it is in the outputs.
+
+        Raises FailedTaskError if one has failed for good.
+        """
+        queues = [self.inputs, *self.shard_queues]
+        errors = [_errors_of(queue) for queue in queues]
+        there = work.queues(*queues, *errors)
+        for queue in errors:
+            if queue in there:
+                for task in work.tasks(queue, limit=1, with_values=False):
+                    raise FailedTaskError(_told(task))
+        return not there
 
     def results(self, work: WorkQueue) -> Iterator[tuple[str, Any]]:
-        """Each key with its result."""
+        """Each key with its result, if all is reduced.
+
+        Raises FailedTaskError if a task has failed for good, and RuntimeError if some are left.
+        """
+        if not self.is_done(work):
+            raise RuntimeError(f"{self.name}: not all is reduced yet, so there is no result.")
         for task in work.tasks(self.outputs):
             yield from task.value.items()
 
@@ -104,12 +138,12 @@ class MapReduce:
         return [other for other in taken if other.id != task.id]
 
     def _is_all(self, work: WorkQueue, tasks: list[Task]) -> bool:
-        """Whether these are all tasks of the shard, and no more will come."""
-        if work.queues(self.inputs):
+        """Whether these are all tasks of the shard, none has failed, and no more will come."""
+        if work.queues(self.inputs, _errors_of(self.inputs)):
             return False
         # Asked only now: the tasks of the last mappers are there.
-        there = work.queues(tasks[0].queue)
-        return there.get(tasks[0].queue) == len(tasks)
+        shard = tasks[0].queue
+        return work.queues(shard, _errors_of(shard)) == {shard: len(tasks)}
 
     def _merged(self, tasks: Iterable[Task]) -> Pairs:
         pairs: Pairs = defaultdict(list)
@@ -122,6 +156,23 @@ class MapReduce:
         if self.combine is None:
             return dict(pairs)
         return {key: self.combine(key, values) for key, values in pairs.items()}
+
+
+def _errors_of(queue: str) -> str:
+    """Where a worker moves the tasks of a queue that have failed for good."""
+    return f"{queue}/err"
+
+
+def _holder(task: Task) -> str:
+    return task.claimant
+
+
+def _told(task: Task) -> str:
+    return (
+        f"task {task.id!r} of {task.failed_in!r} has failed {task.attempt} times, and there is no "
+        "result without it. Mend what made it fail, and run the program again: it begins anew. The "
+        f"last error: {task.err}"
+    )
 
 
 def _next_tick(now: datetime) -> datetime:

@@ -95,7 +95,7 @@ class Claims:
             rows, until = self._take(queue, request, unless_due="" if queue in seen_to else queue)
             if rows:
                 taken = [task_of_values(row) for row in rows]
-                self._metrics.claimed(taken)
+                self._metrics.claimed(queue, len(taken))
                 return taken
             if until is not None:
                 full[queue] = until

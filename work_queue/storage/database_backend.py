@@ -164,8 +164,10 @@ class DatabaseBackend:
     def _written(self, modification: Modification) -> None:
         """Tell of what a modification has committed."""
         self._metrics.kept(modification.kept)
-        self.room.arrive(modification.arrivals)
-        self.room.tell(modification.freed)
+        if modification.arrivals:
+            self.room.arrive(modification.arrivals)
+        if modification.freed:
+            self.room.tell(modification.freed)
         for queue in modification.queues:
             self._hints.tell(payload=payload_of(queue))
         self.folding.added(modification.counted)

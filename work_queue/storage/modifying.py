@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,7 @@ from work_queue.modified import Modified
 from work_queue.storage.doc_changes import DocChanges
 from work_queue.storage.moment import Moment
 from work_queue.storage.task_changes import TaskChanges
+from work_queue.storage.written import WrittenDocs
 
 T = TypeVar("T")
 
@@ -100,7 +101,11 @@ class Modification:
 
     def _write(self, connection: Connection, statements: Statements, moment: Moment) -> Modified:
         tasks = self._tasks.write(connection, statements.tasks, statements.history, moment)
-        docs = self._docs.write(connection, statements.docs, moment)
+        docs = (
+            self._docs.write(connection, statements.docs, moment)
+            if self._docs.any
+            else WrittenDocs()
+        )
         _refuse(tasks.faults | docs.faults)
         counts = statements.counts
         of_queues, of_namespaces = list(tasks.counts()), list(docs.counts())
@@ -112,12 +117,12 @@ class Modification:
         here = (*tasks.inserted.values(), *tasks.changed.values())
         self.arrivals = tuple((task.queue, task.at) for task in here)
         return Modified(
-            inserted=tuple(_ordered(tasks.inserted)),
-            changed=tuple(_ordered(tasks.changed)),
-            inserted_docs=tuple(_ordered(docs.inserted)),
-            changed_docs=tuple(_ordered(docs.changed)),
-            changed_sets=tuple(_ordered(docs.sets)),
-            existing=tuple(_ordered(tasks.existing)),
+            inserted=_ordered(tasks.inserted),
+            changed=_ordered(tasks.changed),
+            inserted_docs=_ordered(docs.inserted),
+            changed_docs=_ordered(docs.changed),
+            changed_sets=_ordered(docs.sets),
+            existing=_ordered(tasks.existing),
         )
 
 
@@ -126,5 +131,5 @@ def _refuse(faults: Mapping[int, Fault]) -> None:
         raise refusal("the modification", _ordered(faults))
 
 
-def _ordered(by_place: Mapping[int, T]) -> Iterator[T]:
-    return (by_place[place] for place in sorted(by_place))
+def _ordered(by_place: Mapping[int, T]) -> tuple[T, ...]:
+    return tuple([by_place[place] for place in sorted(by_place)]) if by_place else ()

@@ -120,7 +120,8 @@ class TaskChanges:
         written = WrittenTasks()
         for row in rows:
             written.end(row, moment)
-            written.kept.update([row.queue] if row.keeps_history else [])
+            if row.keeps_history:
+                written.kept[row.queue] += 1
         return written
 
     def write(
@@ -135,7 +136,8 @@ class TaskChanges:
         kept = [task_id for task_id in gone if self._rows[task_id].keeps_history]
         if kept:
             history.add(connection, kept, now=moment.now, by=moment.finisher)
-            written.kept.update(self._rows[task_id].queue for task_id in kept)
+        for task_id in kept:
+            written.kept[self._rows[task_id].queue] += 1
         if gone:
             tasks.delete(connection, gone)
         for task_id in gone:
@@ -145,8 +147,10 @@ class TaskChanges:
             for place, one in self.named.items()
             if isinstance(one, Change | Renew | Replay)
         }
-        self._write_changes(connection, tasks, changes, written, moment)
-        self._insert(connection, tasks, written, moment)
+        if changes:
+            self._write_changes(connection, tasks, changes, written, moment)
+        if self.inserts:
+            self._insert(connection, tasks, written, moment)
         return written
 
     def _write_changes(

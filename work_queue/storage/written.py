@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -26,11 +26,11 @@ class WrittenTasks:
         self.existing = dict[int, Task]()
         """Tasks because of which inserts were left out."""
         self.faults = Faults()
-        self.kept = Counter[str]()
+        self.kept = defaultdict[str, int](int)
         """Tasks that went into history, by queue."""
         self.freed = set[str]()
         """Limited queues in which a task was claimed that is so no more."""
-        self._counts = Counter[tuple[str, datetime | None]]()
+        self._counts = defaultdict[tuple[str, datetime | None], int](int)
 
     def end(self, row: Any, moment: Moment, after: Any = None) -> None:
         """Count a task that is no more, or that has become another row, `after`."""
@@ -60,7 +60,7 @@ class WrittenDocs:
         self.changed = dict[int, Doc]()
         self.sets = dict[int, DocSet]()
         self.faults = Faults()
-        self._counts = Counter[str]()
+        self._counts = defaultdict[str, int](int)
 
     def count(self, namespace: str, amount: int) -> None:
         """Count a doc that is there now, or is no more."""

@@ -21,9 +21,10 @@ class MoveTask(Exception):
 
 
 class StopWorker(Exception):
-    """Raised by a handler: the task is given back as if it had not been claimed.
+    """Raised by a handler: the task is given back, with its doc sets, ready at once.
 
-    The worker claims nothing more, and its `run` returns when all handlers have ended.
+    It keeps its `attempt` and `err`, and its `claims` start at 0, however many there were. The
+    worker claims nothing more, and its `run` returns when all handlers have ended.
     """
 
 

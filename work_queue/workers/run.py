@@ -225,7 +225,7 @@ class Run:
             raise error
         if isinstance(error, StopWorker):
             task = self._task
-            await self._write(task.change(attempt=task.attempt, err=task.err), end="given_back")
+            await self._write(task.change(reset_claims=True), end="given_back")
             raise error
         if isinstance(error, DependencyError) and self._lease.is_lost(error):
             self._lost()

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from examples.mapreduce.mapreduce import MapReduce
-from stickybus import Insert, Worker
+from examples.mapreduce.mapreduce import FailedTaskError, MapReduce
+from examples.mapreduce.word_count import word_count
+from stickybus import ExponentialRetries, Insert, Worker, WorkQueue, create_schema
 from tests import requirements as needs
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.conftest import MakeWork
 
 pytestmark = pytest.mark.slow
@@ -26,15 +28,19 @@ WORDS = MapReduce(
 ROOT = Path(__file__).parents[3]
 
 
+def command(url: URL, *options: str) -> list[str]:
+    given = [f"--url={url.render_as_string(hide_password=False)}", *options]
+    return [sys.executable, "-m", "examples.mapreduce.word_count", *given]
+
+
 def count(url: URL, *options: str) -> str:
     """Run the example, which compares its result with what one process counts."""
-    given = [f"--url={url.render_as_string(hide_password=False)}", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "examples.mapreduce.word_count", *given],
+        command(url, *options),
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=920,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -68,6 +74,17 @@ def test_scenario_92_words_are_counted_once_though_workers_are_killed(
     assert "5 processes killed" in shown
 
 
+@pytest.mark.timeout(960)
+@needs.any_database
+def test_scenario_92_words_of_thousands_of_documents_are_counted(
+    database_url: URL, database_name: str
+) -> None:
+    shown = count(database_url, "--documents=5000", "--mappers=10", "--reducers=6", "--timeout=900")
+
+    assert "5000 documents, 300000 words" in shown
+    assert "right" in shown
+
+
 def test_scenario_92_nothing_is_reduced_while_something_is_left_to_map(make_work: MakeWork) -> None:
     work, [shard] = make_work(), WORDS.shard_queues
     work.modify(*(Insert(queue=WORDS.inputs, value=text) for text in ("to be", "or not to be")))
@@ -82,3 +99,61 @@ def test_scenario_92_nothing_is_reduced_while_something_is_left_to_map(make_work
     while not WORDS.is_done(work):
         reducer.run(limit=1)
     assert dict(WORDS.results(work)) == {"to": 2, "be": 4, "or": 1, "not": 1}
+
+
+@pytest.mark.parametrize("queue", [WORDS.inputs, WORDS.shard_queues[0]])
+def test_there_is_no_result_without_a_task_that_has_failed(make_work: MakeWork, queue: str) -> None:
+    work, [shard] = make_work(), WORDS.shard_queues
+    failing = work.insert(queue, 7).id
+    work.insert(WORDS.inputs, "to be")
+    once = ExponentialRetries(max_retries=0)
+    reducer = Worker(work, WORDS.reducer(work), shard, retry=once)
+
+    Worker(work, WORDS.map_task, WORDS.inputs, retry=once).run(until_empty=True)
+    reducer.run(limit=2)
+
+    assert work.queues() == {f"{queue}/err": 1, shard: 1}
+    with pytest.raises(FailedTaskError, match=f"(?s){failing}.*failed 1 times.*AttributeError"):
+        WORDS.is_done(work)
+    with pytest.raises(FailedTaskError):
+        list(WORDS.results(work))
+    work.modify(*(task.replay() for task in work.tasks(f"{queue}/err")))
+    with pytest.raises(RuntimeError, match="not all is reduced"):
+        list(WORDS.results(work))
+
+
+def test_what_an_earlier_run_has_left_is_cleared(make_work: MakeWork) -> None:
+    work, [shard] = make_work(), WORDS.shard_queues
+    for queue in (WORDS.inputs, f"{WORDS.inputs}/err", shard, f"{shard}/err", WORDS.outputs):
+        work.modify(*(Insert(queue=queue) for _ in range(3)))
+        work.claim(queue, claimant="killed", timeout_seconds=BOUND_SECONDS)
+    work.insert("words", "another's")
+
+    WORDS.clear(work)
+
+    assert work.queues() == {"words": 1}
+
+
+@pytest.mark.timeout(480)  # it runs the program twice
+def test_a_failed_mapper_ends_the_program_and_the_next_run_begins_anew(database_url: URL) -> None:
+    create_schema(database_url)
+    inputs, options = word_count(2).inputs, ("--mappers=1", "--reducers=2", "--timeout=200")
+    with WorkQueue(database_url) as work:
+        program = subprocess.Popen(
+            command(database_url, "--documents=300", *options),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        eventually(lambda: work.queues(inputs))
+        failing = work.insert(inputs, 7).id
+        shown, told = program.communicate(timeout=200)
+
+        assert program.returncode == 1
+        assert shown == ""
+        assert f"task '{failing}' of '{inputs}' has failed 5 times" in told
+        assert "run the program again" in told
+        assert work.queues(f"{inputs}/err") == {f"{inputs}/err": 1}
+        assert "right" in count(database_url, "--documents=17", *options)
+        assert work.queues() == {}

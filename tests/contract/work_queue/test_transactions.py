@@ -27,6 +27,10 @@ from work_queue.faults import DependencyError, FaultKind
 from work_queue.modification import Insert, InsertDoc
 from work_queue.work_queue import WorkQueue
 
+LONG_SECONDS = 900.0
+FULL = [pytest.mark.slow, pytest.mark.database_only]
+"""Of the size of a scenario that is tried at a smaller one, too."""
+
 
 @pytest.fixture
 def work(make_work: MakeWork) -> WorkQueue:
@@ -131,10 +135,10 @@ def test_scenario_06_an_id_that_another_transaction_takes_meanwhile_is_at_fault(
     assert work.queues() == {"a": 1}
 
 
-def many(count: int, run: Any) -> None:
+def many(count: int, run: Any, *, seconds: float = 4 * BOUND_SECONDS) -> None:
     with ThreadPoolExecutor(count) as pool:
         for future in [pool.submit(run, number) for number in range(count)]:
-            future.result(4 * BOUND_SECONDS)
+            future.result(seconds)
 
 
 def test_scenario_70_many_insert_into_one_set_at_once(work: WorkQueue) -> None:
@@ -155,31 +159,41 @@ def test_scenario_70_many_insert_into_one_set_at_once(work: WorkQueue) -> None:
     assert work.docs("n", key="k")[0].version == 7
 
 
-def test_scenario_81_optimistic_increments_add_up(work: WorkQueue) -> None:
-    work.modify(*(new(secondary=str(number), content=0) for number in range(5)))
+@pytest.mark.timeout(2 * LONG_SECONDS)
+@pytest.mark.parametrize(
+    ("writers", "steps", "docs"), [(5, 10, 5), pytest.param(20, 50, 10, marks=FULL)]
+)
+def test_scenario_81_optimistic_increments_add_up(
+    work: WorkQueue, writers: int, steps: int, docs: int
+) -> None:
+    work.modify(*(new(secondary=str(number), content=0) for number in range(docs)))
 
     def count(writer: int) -> None:
-        for step in range(10):
+        for step in range(steps):
             while True:
-                doc = work.docs("n")[(writer + step) % 5]
+                doc = work.docs("n")[(writer + step) % docs]
                 try:
                     work.modify(doc.change(doc.content + 1), claimant=f"w{writer}")
                     break
                 except DependencyError:
                     pass
 
-    many(5, count)
-    assert sum(doc.content for doc in work.docs("n")) == 50
+    many(writers, count, seconds=LONG_SECONDS)
+    assert sum(doc.content for doc in work.docs("n")) == writers * steps
 
 
-def test_scenario_82_tasks_and_docs_change_together_under_load(work: WorkQueue) -> None:
+@pytest.mark.timeout(2 * LONG_SECONDS)
+@pytest.mark.parametrize(("workers", "claims"), [(5, 10), pytest.param(10, 30, marks=FULL)])
+def test_scenario_82_tasks_and_docs_change_together_under_load(
+    work: WorkQueue, workers: int, claims: int
+) -> None:
     work.modify(*(Insert(queue="a", value=0) for _ in range(3)))
     work.modify(*(new(secondary=str(number), content=0) for number in range(3)))
 
     def count(writer: int) -> None:
-        left, name = 10, f"w{writer}"
+        left, name = claims, f"w{writer}"
         while left:
-            task = work.claim("a", claimant=name, timeout_seconds=BOUND_SECONDS)
+            task = work.claim("a", claimant=name, timeout_seconds=LONG_SECONDS)
             doc = work.docs("n")[left % 3]
             try:
                 work.modify(
@@ -189,9 +203,9 @@ def test_scenario_82_tasks_and_docs_change_together_under_load(work: WorkQueue) 
             except DependencyError:
                 work.modify(task.release(), claimant=name)
 
-    many(5, count)
-    assert sum(task.value for task in work.tasks("a")) == 50
-    assert sum(doc.content for doc in work.docs("n")) == 50
+    many(workers, count, seconds=LONG_SECONDS)
+    assert sum(task.value for task in work.tasks("a")) == workers * claims
+    assert sum(doc.content for doc in work.docs("n")) == workers * claims
 
 
 def test_scenario_84_crossed_renewals_end_in_no_deadlock(work: WorkQueue) -> None:
@@ -200,7 +214,7 @@ def test_scenario_84_crossed_renewals_end_in_no_deadlock(work: WorkQueue) -> Non
     lock = threading.Lock()
 
     def renew(number: int) -> None:
-        for turn in range(8):
+        for turn in range(3):
             tasks = work.tasks("a")
             docs = work.docs("n")
             if (number + turn) % 2:
@@ -212,9 +226,9 @@ def test_scenario_84_crossed_renewals_end_in_no_deadlock(work: WorkQueue) -> Non
             with lock:
                 done[number] += 1
 
-    done = [0] * 6
-    many(6, renew)
-    assert done == [8] * 6
+    done = [0] * 20
+    many(20, renew)
+    assert done == [3] * 20
 
 
 @pytest.mark.database_only
@@ -222,7 +236,7 @@ def test_scenario_85_each_task_is_counted_once(work: WorkQueue, engine: Engine) 
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE counter (done INTEGER)"))
         connection.execute(text("INSERT INTO counter VALUES (0)"))
-    work.modify(*(Insert(queue="a") for _ in range(40)))
+    work.modify(*(Insert(queue="a") for _ in range(50)))
 
     def consume(number: int) -> None:
         name = f"w{number}"
@@ -231,9 +245,9 @@ def test_scenario_85_each_task_is_counted_once(work: WorkQueue, engine: Engine) 
                 connection.execute(text("UPDATE counter SET done = done + 1"))
                 work.modify(task.delete(), claimant=name, connection=connection)
 
-    many(5, consume)
+    many(10, consume)
     with engine.connect() as connection:
-        assert connection.execute(text("SELECT done FROM counter")).scalar_one() == 40
+        assert connection.execute(text("SELECT done FROM counter")).scalar_one() == 50
     assert work.queues() == {}
 
 

@@ -62,7 +62,7 @@ def test_scenario_11_an_insert_wakes_a_claim(work: WorkQueue, start: Start) -> N
 
 @pytest.mark.served_everywhere
 def test_scenario_42_each_of_many_inserts_wakes_one(work: WorkQueue, start: Start) -> None:
-    for _ in range(5):
+    for _ in range(20):
         claims = [start("a") for _ in range(10)]
         work.modify(*(Insert(queue="a") for _ in range(10)))
         tasks = [claim.result(BOUND_SECONDS) for claim in claims]
@@ -217,15 +217,20 @@ def test_a_claim_that_comes_during_a_close_leaves_no_listener_behind(work: WorkQ
 def test_scenario_43_short_queues_get_their_share(work: WorkQueue) -> None:
     sizes = {"large": 300, "medium": 60, "small": 20}
     work.modify(*(Insert(queue=queue) for queue, size in sizes.items() for _ in range(size)))
-    left, ended, done = Counter(sizes), dict[str, int](), 0
-    while task := work.try_claim(*sizes):
-        done += 1
-        left[task.queue] -= 1
-        if not left[task.queue]:
-            ended[task.queue] = done
-    assert done == sum(sizes.values())
-    assert ended["small"] <= done / 3
-    assert ended["medium"] <= done * 3 / 4
+    claimed = list[str]()
+
+    def consume(number: int) -> None:
+        name = f"w{number}"
+        while task := work.try_claim(*sizes, claimant=name):
+            claimed.append(task.queue)
+            work.modify(task.delete(), claimant=name)
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(consume, range(5)))
+    assert Counter(claimed) == sizes
+    ended = {queue: number for number, queue in enumerate(claimed, 1)}
+    assert ended["small"] <= len(claimed) / 3
+    assert ended["medium"] <= len(claimed) * 3 / 4
 
 
 # -- coroutines -----------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ from work_queue.work_queue import WorkQueue
 pytestmark = pytest.mark.parametrize("place", ["http", "grpc"], indirect=True)
 
 
-def test_a_long_claim_waits_in_rounds(make_work: MakeWork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenario_49_a_long_claim_waits_in_rounds_of_which_nobody_sees_any(
+    make_work: MakeWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote_claims, "ROUND_SECONDS", 0.02)
     work, rounds = make_work(), list[Any]()
     ask = wire.Call.ask
@@ -38,7 +40,8 @@ def test_a_long_claim_waits_in_rounds(make_work: MakeWork, monkeypatch: pytest.M
         claim = pool.submit(work.claim, "a", timeout_seconds=BOUND_SECONDS)
         eventually(lambda: len(rounds) > 3)
         task = work.insert("a")
-        assert claim.result(BOUND_SECONDS).id == task.id
+        claimed = claim.result(BOUND_SECONDS)
+        assert (claimed.id, claimed.version, claimed.claims) == (task.id, 1, 1)
 
 
 def test_a_cancelled_claim_has_ended_when_its_cancellation_has(work: WorkQueue) -> None:

@@ -12,6 +12,7 @@ from queue_core.model.retry import GiveUp, RetryLater
 from queue_core.model.retry_policies import ImmediateRetries
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.workers.handlers import Start, raises, ran
+from work_queue.document import DocClaim
 from work_queue.modification import Insert
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
@@ -69,10 +70,20 @@ def test_scenario_45_a_fatal_error_ends_the_worker_and_leaves_the_task(work: Wor
 
 
 def test_scenario_52_a_handler_stops_its_worker_and_gives_the_task_back(work: WorkQueue) -> None:
-    work.insert("b")
-    task = ran(work, StopWorker())
-    assert (task.claims, task.attempt, task.claimant) == (0, 0, "")
-    assert work.try_claim("a") is not None
+    failed = work.insert("a", 1, attempt=2, err="broken").id
+    for _ in range(3):
+        work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
+    work.insert("a", 2)
+    docs = DocClaim("n", "k")
+    Worker(work, raises(StopWorker()), "a", docs=lambda _: [docs]).run()
+    [task, other] = work.tasks("a")
+    if task.id != failed:  # released now, so it may have become the second
+        task, other = other, task
+    assert (task.id, task.value, task.version) == (failed, 1, 8)
+    assert (task.claims, task.attempt, task.err, task.claimant) == (0, 2, "broken", "")
+    assert (other.version, other.claims) == (0, 0)
+    assert work.try_claim("a", "b") is not None
+    assert [held.version for held in work.claim_docs(docs, claimant="another")] == [3]
 
 
 def test_scenario_50_a_task_that_was_claimed_too_often_is_moved(work: WorkQueue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from queue_core.model.retry_policies import ImmediateRetries
+from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import SHORT, end_elsewhere, raises, taken
@@ -22,6 +24,7 @@ from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
 from work_queue.workers.lease import Lease
+from work_queue.workers.requests import MoveTask
 from work_queue.workers.worker import Worker
 
 # -- leases ---------------------------------------------------------------------------------------
@@ -46,6 +49,38 @@ def test_scenario_46_task_and_docs_are_renewed_together(work: WorkQueue) -> None
     assert work.queues() == {"b": 1}
     [doc] = work.docs("n")
     assert (doc.content, doc.claimant) == (2, "")
+
+
+@pytest.mark.slow
+@pytest.mark.database_only
+@needs.any_database
+def test_scenario_46_work_may_take_longer_than_its_lease(work: WorkQueue) -> None:
+    seen, begun = list[tuple[int, float]](), time.monotonic()
+
+    def handle(job: Job) -> None:
+        job.wait(10)
+        assert work.try_claim("a", claimant="other") is None
+        [held] = work.tasks("a")
+        seen.append((held.version - job.task.version, time.monotonic() - begun))
+
+    work.insert("a")
+    Worker(work, handle, "a", lease_seconds=6).run(until_empty=True)
+    [(renewals, seconds)] = seen
+    assert 1 <= renewals <= seconds // 4, "each after two thirds of the lease"
+    assert work.queues() == {}
+
+
+def test_scenario_45_a_task_is_moved_after_a_renewal(work: WorkQueue) -> None:
+    def handle(job: Job) -> None:
+        eventually(lambda: work.tasks("a")[0].version > job.task.version, "a renewal")
+        raise MoveTask("b", "not ours")
+
+    for number in range(5):
+        task = work.insert("a", number)
+        Worker(work, handle, "a", lease_seconds=SHORT).run(limit=1)
+        [moved] = work.tasks("b", ids=[task.id])
+        assert (moved.value, moved.attempt, moved.claims) == (number, 1, 0)
+        assert (moved.err, moved.claimant) == ("not ours", "")
 
 
 @pytest.mark.parametrize("ends", [Task.delete, taken])
