@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -39,16 +40,18 @@ class Feed:
 
     def __init__(self, listener_id: str, capacity: int) -> None:
         self._listener_id = listener_id
-        self._waiting = deque[Ended]()
+        # Each step of a listener is one call in C. A lock that Python's code takes, as a condition
+        # does, would stay locked after an exception from a signal, and the engine would wait.
+        self._waiting = SimpleQueue[Ended]()
         self._capacity = capacity
         self._dropped = 0
-        self._changed = threading.Condition()
+        self._putting = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Feed({self._listener_id!r}, waiting={len(self)}, dropped={self._dropped})"
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._waiting.qsize()
 
     @property
     def listener_id(self) -> str:
@@ -73,17 +76,19 @@ class Feed:
             ConfigurationError: The time is not allowed.
         """
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting, timeout_seconds)
-            return self._waiting.popleft() if self._waiting else None
+        try:
+            return self._waiting.get(timeout=timeout_seconds)
+        except Empty:
+            return None
 
     def _put(self, ended: Sequence[Ended]) -> None:
-        with self._changed:
-            self._waiting.extend(ended)
-            while len(self._waiting) > self._capacity:
-                self._waiting.popleft()
-                self._dropped += 1
-            self._changed.notify_all()
+        with self._putting:
+            for one in ended:
+                self._waiting.put(one)
+            with suppress(Empty):  # a listener took it meanwhile
+                while self._waiting.qsize() > self._capacity:
+                    self._waiting.get_nowait()
+                    self._dropped += 1
 
 
 class Feeds:

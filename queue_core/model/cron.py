@@ -45,12 +45,17 @@ def plain_line(expression: str) -> str:
     return re.sub(r"\b0+(?=\d)", "", " ".join(fields))
 
 
-def cron_rule(expression: str, timezone: str) -> Callable[[datetime], datetime | None]:
-    """From a date to the next due date. Raises InvalidPostError for a bad line or time zone."""
+def zone_of(timezone: str) -> ZoneInfo:
+    """The time zone of that name. Raises InvalidPostError if there is none."""
     try:
-        zone = ZoneInfo(timezone)
+        return ZoneInfo(timezone)
     except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise invalid("timezone", timezone, "a name such as UTC or Europe/Berlin") from error
+
+
+def cron_rule(expression: str, timezone: str) -> Callable[[datetime], datetime | None]:
+    """From a date to the next due date. Raises InvalidPostError for a bad line or time zone."""
+    zone = zone_of(timezone)
     fields = plain_line(expression).split()
     try:
         minute, hour, day, month, weekday = fields

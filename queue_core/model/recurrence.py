@@ -17,7 +17,7 @@ from typing import Self, SupportsFloat
 import msgspec
 
 from queue_core.errors import InvalidPostError, StickybusError
-from queue_core.model.cron import CRON, cron_rule, invalid, plain_line
+from queue_core.model.cron import CRON, cron_rule, invalid, plain_line, zone_of
 from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.clock import in_utc
 
@@ -209,6 +209,7 @@ def parse(
         return Recurrence(
             kind=Kind.CRON, expression=cron.strip(), timezone=timezone, start=start, missed=missed
         )
+    zone_of(timezone)  # an interval doesn't need it, but it is stored, and shown
     seconds = (
         every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
     )

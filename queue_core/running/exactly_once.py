@@ -142,8 +142,9 @@ class ExactlyOnce:
         ended = RuntimeError(
             f"{subscriber.name} ended its transaction, to which the entry's outcome belongs: by "
             "COMMIT or ROLLBACK, by a statement that commits by itself (DDL, on MariaDB and "
-            "MySQL), or by going on after an error that rolled it back (a deadlock). No outcome "
-            "was recorded; let such errors pass, and leave the transaction alone"
+            "MySQL), or by going on after an error that undid it (a deadlock; on PostgreSQL any "
+            "error of the database). No outcome was recorded; let such errors pass, and leave the "
+            "transaction alone. On PostgreSQL a statement that may fail can have a begin_nested()"
         )
         if not transaction.is_active:
             raise ended

@@ -224,7 +224,7 @@ def _headers(value: Any, queue_name: str) -> str:
         # Strict: msgspec would write numbers and dates as texts.
         headers = msgspec.convert(value, dict[str, str])
         text = msgspec.json.encode(headers).decode()
-    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+    except (msgspec.MsgspecError, UnicodeEncodeError, AttributeError) as error:
         raise InvalidPostError(
             f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
             queue_name=queue_name,

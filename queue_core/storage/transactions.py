@@ -163,7 +163,8 @@ class Transactions:
             return work()
         except DBAPIError as error:
             if error.connection_invalidated or _tells_of_no_connection(error):
-                raise unreachable(self.database.url, error, written) from error
+                stale = self.database.dialect.is_stale(error.orig or error)
+                raise unreachable(self.database.url, error, written, only_reads=stale) from error
             raise
 
 

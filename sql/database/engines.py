@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
+from sql.database.idle_connections import IdleConnections
 from sql.dialect import Dialect
 from sql.drivers.hot_path import OURS, Use
 from sql.errors import UnsupportedDatabaseError
@@ -104,6 +105,8 @@ class Engines:
 
     def _open(self, use: Use, **changes: Any) -> Engine:
         engine = self._bare(execution_options={OURS: use}, **changes)
+        if isinstance(engine.pool, QueuePool):
+            engine.pool._pool = IdleConnections(engine.pool.size())  # noqa: SLF001
         self.dialect.prepare(engine)
         self._give_up_stale_sessions(engine)
         event.listen(engine, "connect", self._count)

@@ -55,6 +55,8 @@ WAITS = "stickybus_waits"
 """In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
 MARKED = "stickybus_marked"
 """In a connection's `info`: whether its lazy transaction has taken the write lock."""
+CHANGES = "stickybus_changes"
+"""In a connection's `info`: the rows that it had changed before its lazy transaction."""
 
 _REPLACING = partial(str, encoding="utf-8", errors="replace")
 
@@ -169,8 +171,8 @@ class SQLite(Dialect):
         if not reads and not _driver(connection).in_transaction:
             self._take_write_lock(connection)
             self._queue.changes += 1
-            if not connection.info[MARKED]:
-                connection.info[MARKED] = True
+            first, connection.info[MARKED] = not _has_written(connection), True
+            if first:
                 _driver(connection).execute(f"SAVEPOINT {MARK}")
 
     def _take_write_lock(self, connection: Connection) -> None:
@@ -199,9 +201,11 @@ class SQLite(Dialect):
 
     @contextmanager
     def lending(self, connection: Connection) -> Iterator[None]:
-        key = self._path, threading.get_ident()
+        key, driver = (self._path, threading.get_ident()), _driver(connection)
         _lent[key] = connection
-        connection.info[MARKED] = False
+        connection.info.update({MARKED: False, CHANGES: driver.total_changes})
+        # Writes on the driver's own cursors, of which SQLAlchemy knows nothing, begin it as well.
+        driver.isolation_level = "IMMEDIATE"
         event.listen(connection, "before_cursor_execute", self._lock_at_first_write)
         try:
             yield
@@ -213,8 +217,14 @@ class SQLite(Dialect):
         """See `_lock_at_first_write`: until the first write there is no transaction."""
 
     def unmark(self, connection: Connection) -> None:
-        """See `Dialect.unmark`. A connection that was not lent is never marked."""
-        if connection.info.get(MARKED):
+        """See `Dialect.unmark`. A connection that was not lent is never marked.
+
+        Nor is a transaction that the driver has begun: it is the same if it is still open.
+        """
+        marked: bool | None = connection.info.get(MARKED)
+        if marked or (
+            marked is False and _has_written(connection) and not _driver(connection).in_transaction
+        ):
             # If the transaction is over, this begins another, which lacks the mark: an error.
             super().unmark(connection)
 
@@ -308,6 +318,12 @@ def _roll_back(connection: sqlite3.Connection, *_why: object) -> None:
     """
     with suppress(sqlite3.Error):
         connection.rollback()
+
+
+def _has_written(connection: Connection) -> bool:
+    """Whether a lent connection has begun to write, on the driver's own cursors perhaps."""
+    info = connection.info
+    return bool(info[MARKED] or _driver(connection).total_changes != info[CHANGES])
 
 
 def _skip_checks(connection: sqlite3.Connection, _record: object) -> None:

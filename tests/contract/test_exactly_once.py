@@ -281,6 +281,51 @@ def test_a_handler_that_ends_its_transaction_by_a_statement_has_failed(
     assert orders.numbers() == ([1] if end == "COMMIT" else [])
 
 
+def test_writes_on_the_drivers_own_cursor_commit_with_the_outcome(
+    make_bus: MakeBus, orders: Orders
+) -> None:
+    bus, runs = make_bus(), list[int]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def add(order: Order, context: EntryContext) -> None:
+        runs.append(1)
+        _connection(context).connection.cursor().execute(_row(orders, len(runs)))
+        if len(runs) < 3:
+            raise ValueError("rolled back")
+
+    bus.start()
+    bus.post(Order(1))
+    assert states(ended(bus)) == [State.PROCESSED]
+    assert orders.numbers() == [3]
+
+
+@pytest.mark.parametrize("then", ["ends", "goes on"])
+def test_a_handler_that_commits_what_its_drivers_cursor_wrote_has_failed(
+    make_bus: MakeBus, orders: Orders, then: str
+) -> None:
+    bus = make_bus(retry=ImmediateRetries(0))
+
+    @bus.subscribe(Order, exactly_once=True)
+    def overreach(order: Order, context: EntryContext) -> None:
+        driver: Any = _connection(context).connection
+        driver.cursor().execute(_row(orders, 1))
+        driver.commit()
+        if then == "goes on":
+            _connection(context).execute(orders.add(2))
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.FAILED
+    assert "ended its transaction" in (entry.last_error or "")
+    assert orders.numbers() == [1]
+
+
+def _row(orders: Orders, number: int) -> str:
+    """An INSERT as text, for a cursor of the driver."""
+    return str(orders.add(number).compile(compile_kwargs={"literal_binds": True}))
+
+
 @needs.ddl_commits
 def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Orders) -> None:
     bus = make_bus(retry=ImmediateRetries(0))

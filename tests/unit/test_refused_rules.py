@@ -74,9 +74,10 @@ def test_an_interval_that_can_not_work_is_refused(every: Any) -> None:
         object(),
     ],
 )
-def test_an_unknown_time_zone_is_refused(timezone: Any) -> None:
+@pytest.mark.parametrize("rule", [{"cron": "@daily"}, {"every_seconds": 5}], ids=["cron", "every"])
+def test_an_unknown_time_zone_is_refused(timezone: Any, rule: dict[str, Any]) -> None:
     with pytest.raises(InvalidPostError, match="timezone="):
-        parse(cron="@daily", timezone=timezone, start=START)
+        parse(**rule, timezone=timezone, start=START)
 
 
 @pytest.mark.parametrize("missed", ["SKIP", None, True, 5, object()])

@@ -27,8 +27,8 @@ def check(connection: Connection) -> None:
         raise RuntimeError(
             "the handler ended its transaction, to which the modification belongs: by COMMIT or "
             "ROLLBACK, by a statement that commits by itself (DDL, on MariaDB and MySQL), or by "
-            "going on after an error that rolled it back (a deadlock). Nothing was modified; let "
-            "such errors pass, and leave the transaction alone"
+            "going on after an error that undid it (a deadlock; on PostgreSQL any error of the "
+            "database). Nothing was modified; let such errors pass, and leave the transaction alone"
         ) from error
 
 

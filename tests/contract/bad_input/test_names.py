@@ -149,6 +149,7 @@ NO_HEADERS: list[Any] = [
     "a",
     {"a": "\ud83d"},
     {"\ud83d": "a"},
+    range(3),
 ]
 
 

@@ -40,7 +40,7 @@ class Places(Enum):
 class Interrupt:
     """Counts the places that a call passes, and raises at one of them.
 
-    `among`: only in these functions.
+    `among`: only in these functions, whosever they are.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Interrupt:
 
     def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(_OURS) or (self._among and code not in self._among):
+        if code not in self._among if self._among else not code.co_filename.startswith(_OURS):
             return None
         frame.f_trace_opcodes = self._places is Places.INSTRUCTIONS
         return self._pass

@@ -1,14 +1,18 @@
-"""Connections after two exceptions: one of the work, and one that cuts off what follows it."""
+"""Connections after an exception from outside, alone or after another one of the work."""
 
 from __future__ import annotations
 
+import threading
 from functools import partial
+from types import FunctionType
 
 import pytest
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import QueuePool
+from sqlalchemy.util.queue import Queue
 
 from sql.database import Database
+from sql.database.idle_connections import IdleConnections
 from sql.database.kept_connections import KeptConnections
 from sql.writer_lock import NO_LOCK
 from tests.contract.conftest import MakeBus
@@ -52,3 +56,36 @@ def test_an_exception_after_a_failure_loses_no_connection(
             with pytest.raises((InterruptedHereError, ValueError)) as caught:
                 interrupt.during(work)
             assert lost(database, own) == 0, (interrupt.where, caught.value)
+
+
+IDLE = [
+    function.__code__
+    for kind in (Queue, IdleConnections, threading.Condition)
+    for function in vars(kind).values()
+    if isinstance(function, FunctionType)
+]
+
+
+@pytest.mark.parametrize("places", list(Places))
+def test_an_exception_at_a_pool_keeps_no_other_thread_from_it(
+    make_bus: MakeBus, places: Places
+) -> None:
+    database = database_of(make_bus())
+    for own in database.engines:
+
+        def use(own: Engine = own) -> None:
+            own.connect().close()
+
+        use()
+        whole = Interrupt(places, among=IDLE)
+        whole.during(use)
+        assert whole.passed
+        for place in range(whole.passed):
+            interrupt = Interrupt(places, place, IDLE)
+            with pytest.raises(InterruptedHereError):
+                interrupt.during(use)
+            # A daemon, so that one that waits for ever does not hold up the end of the tests.
+            other = threading.Thread(target=use, daemon=True)
+            other.start()
+            other.join(20)
+            assert not other.is_alive(), interrupt.where
