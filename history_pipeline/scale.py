@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.deprecation import deprecated
 
+_LARGEST = 2**63 - 1
+"""The largest number that Spark takes."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -27,8 +30,8 @@ class Scale:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise not_allowed(name, value, "an integer of 1 or more")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+                raise not_allowed(name, value, "a 64-bit integer of 1 or more")
 
 
 DEFAULT_SCALE = Scale()

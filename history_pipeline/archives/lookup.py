@@ -12,6 +12,7 @@ from typing import Unpack
 
 from history_pipeline.archives.archive_log import ArchiveLog, archived_tables
 from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.bundles import bundled_manifests
 from history_pipeline.archives.manifest import live_files
 from history_pipeline.archives.parquet_files import parquet_file
 from history_pipeline.archives.place import directory
@@ -78,9 +79,8 @@ def find_archived(
 
 def _newest(storage: ArrowStorage, table: str, sought: Sought, limit: int | None) -> list[Located]:
     """The entries of one table with the highest ids, in descending order."""
-    files = [
-        file for file in live_files(ArchiveLog(storage, table).open()) if sought.may_be_in(file)
-    ]
+    manifests = bundled_manifests(ArchiveLog(storage, table))
+    files = [file for file in live_files(manifests) if sought.may_be_in(file)]
     sought.check_kept(files, storage.root)
     found = list[Located]()
     for file in sorted(files, key=lambda file: file.last_id, reverse=True):

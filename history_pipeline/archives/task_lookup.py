@@ -9,6 +9,7 @@ import msgspec
 
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.bundles import bundled_manifests
 from history_pipeline.archives.manifest import DataFile, live_files
 from history_pipeline.archives.parquet_files import parquet_file
 from history_pipeline.archives.place import folder
@@ -96,9 +97,8 @@ def find_archived_tasks(
     sought = SoughtTasks(queue, ids, period)
     names = [name for name in TASKS.names if with_values or name not in TASKS.payload]
     storage = ArrowStorage(folder(target, _TABLE))
-    files = [
-        file for file in live_files(ArchiveLog(storage, _TABLE).open()) if sought.may_be_in(file)
-    ]
+    manifests = bundled_manifests(ArchiveLog(storage, _TABLE))
+    files = [file for file in live_files(manifests) if sought.may_be_in(file)]
     found = list[ArchivedTask]()
     for file in sorted(files, key=lambda file: file.event_date, reverse=True):
         if len(found) == most and all(file.event_date < _day(one) for one in found[-1:]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,8 +19,10 @@ from history_pipeline.source.reader import HistoryReader
 from history_pipeline.source.stream import HistoryStreamReader
 from history_pipeline.source.writer import EventWriter
 from queue_core.errors import ConfigurationError
-from queue_core.model.states import States, several
-from queue_core.runtime.arguments import of_kind
+from queue_core.model.states import States
+from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.storage.arguments import is_integer
+from queue_core.storage.filter import state_values
 
 FORMAT = "stickybus"
 """The name in `spark.read.format`."""
@@ -91,7 +93,9 @@ def read_history(
         Its rows, which are read when Spark computes something of them.
 
     Raises:
-        ConfigurationError: A date, `url` or `table` is of a wrong kind, or `url` is no URL.
+        ConfigurationError: A date, `url` or `table` is of a wrong kind, `url` is no URL, a number
+            has more than 64 bits, or the table has no such column.
+        InvalidPostError: A state is none.
         pyspark.errors.PySparkException: An option can't work. Its text ends with our
             SourceOptionError.
     """
@@ -104,6 +108,8 @@ def read_history(
         "max_partitions": max_partitions,
     }
     for key, value in numbers.items():
+        if isinstance(value, int) and not is_integer(value):
+            raise not_allowed(key, value, "a 64-bit integer")
         if value is not None:
             options[key] = str(value)
     for key, date in (("since", since), ("until", until)):
@@ -111,11 +117,10 @@ def read_history(
             of_kind(date, datetime, key=key)
             options[key] = date.isoformat()
     if states is not None:
-        options["states"] = ",".join(several(states))
+        options["states"] = ",".join(state_values(states))
+    schema = None if columns is None else _chosen(table, columns)
     reader = spark.read.format(FORMAT).options(**options)
-    if columns is not None:
-        reader = reader.schema(StructType([_schema(table)[name] for name in columns]))
-    return reader.load()
+    return (reader if schema is None else reader.schema(schema)).load()
 
 
 def _text_of(url: str | URL) -> str:
@@ -124,6 +129,15 @@ def _text_of(url: str | URL) -> str:
         return make_url(url).render_as_string(hide_password=False)
     except ArgumentError as error:
         raise ConfigurationError(f"url: {error}", key="url") from error
+
+
+def _chosen(table: str, columns: Sequence[str]) -> StructType:
+    """Some columns of a table, by name. Raises ConfigurationError if it has not all of them."""
+    of_kind(columns, Collection, key="columns")
+    schema = _schema(table)
+    if not all(name in schema.names for name in columns):
+        raise not_allowed("columns", columns, f"names of columns of {table}")
+    return StructType([schema[name] for name in columns])
 
 
 def _schema(table: str) -> StructType:

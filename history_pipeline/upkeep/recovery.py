@@ -1,7 +1,7 @@
 """Recovery of an archive: a run first mends the traces of a killed run or a loss.
 
 Manifests whose files were lost are written anew from the log, and those that an earlier version has
-published are entered in it.
+published are entered in it. Bundles that are missing are written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import partial
 
 from history_pipeline.archives.agreement import Agreement, agreement
 from history_pipeline.archives.archive_log import ArchiveLog
+from history_pipeline.archives.bundles import write_bundles
 from history_pipeline.archives.manifest import Manifest, live_files, manifest_path
 from history_pipeline.archives.storage import Storage
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
@@ -32,6 +33,7 @@ def recovered(archive: ArchiveLog[Storage], database: Database) -> Agreement:
     archives = database.dialect.statements_for(ARCHIVES)()
     for run in found.superseded:
         database.write(partial(archives.withdraw, run=run))
+    write_bundles(archive, found.manifests)
     return found
 
 

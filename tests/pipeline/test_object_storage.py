@@ -31,6 +31,7 @@ from history_pipeline import (
     rolled_audit,
     verify_archive,
 )
+from history_pipeline.archives import bundles
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.errors import (
@@ -133,6 +134,25 @@ def test_manifests_are_read_at_once(bucket: Any, requests: Requests) -> None:
         assert requests.met
     finally:
         requests.expect_together(0)
+
+
+@needs.any_database
+def test_a_lookup_takes_fewer_requests_once_manifests_are_bundled(
+    bucket: Any, database_url: URL, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "SIZE", 4)
+    write_archive(database_url, WRITTEN, [[ended(number)] for number in range(1, 10)])
+    taken, found = list[int](), list[Any]()
+    for _ in range(2):
+        before = requests.count
+        found.append(find_archived(WRITTEN, record_ids=[1]))
+        taken.append(requests.count - before)
+        erase_archived(WRITTEN, database=database_url, record_ids=[9])
+
+    assert found[0] == found[1] != []
+    assert len(keys(bucket, ".bundle")) == 2
+    # Two bundles and two manifests, where nine manifests were.
+    assert taken[0] - taken[1] >= 9 - 4
 
 
 def test_slashes_at_the_end_of_a_target_say_nothing(bucket: Any) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import history_pipeline
-from history_pipeline import Period
+from history_pipeline import Period, Scale
 from history_pipeline.period import compared
-from queue_core.errors import StickybusError
+from history_pipeline.scale import HELP
+from queue_core.errors import ConfigurationError, StickybusError
 
 NOW = datetime.now(UTC)
 PLACE: dict[str, Any] = {"target": "archive"}
@@ -28,6 +29,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 """The calls, with arguments that they need."""
 DATES = (True, "2026-03-01", NOW.replace(tzinfo=None))
+NUMBERS = (True, 10**5000, -(10**5000), 2**63)
 PLACES: tuple[Any, ...] = (None, True, "", "a\0b", "\ud800", 10**5000, [])
 TABLES: tuple[Any, ...] = (True, "", "a\0b", "\ud800", "../other", 10**5000, [])
 BAD: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -58,6 +60,12 @@ BAD: dict[str, dict[str, tuple[Any, ...]]] = {
         "url": (None, True, "no url", []),
         "table": (None, True, []),
         "since": DATES[:2],
+        "first_id": NUMBERS,
+        "last_id": NUMBERS,
+        "ids_per_partition": NUMBERS,
+        "max_partitions": NUMBERS,
+        "states": (True, "LOST", [10**5000]),
+        "columns": (True, "record_id", ["unknown"], [0], [10**5000], [[]]),
     },
     "replay_archive": {
         "target": PLACES,
@@ -86,6 +94,14 @@ def test_a_bad_argument_is_refused_before_the_session_is_touched(call: str, key:
     for value in BAD[call][key]:
         with pytest.raises(StickybusError):
             function(Untouched(), **{**CALLS[call], key: value})
+
+
+@pytest.mark.parametrize("size", HELP)
+def test_a_size_that_spark_can_not_take_is_refused(size: str) -> None:
+    values: tuple[Any, ...] = (0, "1", 1.5, *NUMBERS)
+    for value in values:
+        with pytest.raises(ConfigurationError, match=size):
+            Scale(**{size: value})
 
 
 def test_a_report_may_end_when_the_calendar_begins() -> None:
