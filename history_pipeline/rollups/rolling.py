@@ -48,6 +48,9 @@ class Rolling(NamedTuple):
     def merged(self, rollups: Iterable[Rollup], names: Iterable[str] | None = None) -> Rollup:
         """The roll-up of all rows of some roll-ups, or some tables of it."""
         given, schemas, found = list(rollups), self.schemas, Rollup()
+        if len(given) == 1:
+            # Its rows are summed already, as those of a day in one file are.
+            return {name: given[0][name] for name in (schemas if names is None else names)}
         for name in schemas if names is None else names:
             tables = [schemas[name].empty_table(), *(rollup[name] for rollup in given)]
             table = pa.concat_tables(tables)

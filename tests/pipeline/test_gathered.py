@@ -35,8 +35,11 @@ def rows() -> pa.Table:
 
 
 def told(*parts: Rollup) -> dict[str, list[str]]:
-    merged = ROLLED_ENTRIES.merged(parts, ROLLED_ENTRIES.figures)
-    return {name: sorted(map(str, table.to_pylist())) for name, table in merged.items()}
+    return texts(ROLLED_ENTRIES.merged(parts, ROLLED_ENTRIES.figures))
+
+
+def texts(rollup: Rollup) -> dict[str, list[str]]:
+    return {name: sorted(map(str, table.to_pylist())) for name, table in rollup.items()}
 
 
 @pytest.mark.parametrize("batch", [300, 7, 1])
@@ -90,6 +93,15 @@ def test_the_sum_of_many_roll_ups_is_not_merged_anew_with_each_few_that_follow(
     assert sum(merged) == 2 * 256 * entries_of(given)
     [found] = gathered.parts("ever")
     assert entries_of(found) == 256 * entries_of(given)
+
+
+def test_a_single_roll_up_is_summed_already(rows: pa.Table) -> None:
+    """As that of a day in one file is: to sum it anew would be work for nothing."""
+    one, none = (
+        ROLLED_ENTRIES.figures_of(some) | ROLLED_ENTRIES.ids_of(some) for some in (rows, rows[:0])
+    )
+    assert texts(ROLLED_ENTRIES.merged([one])) == texts(ROLLED_ENTRIES.merged([one, none]))
+    assert all(table is one[name] for name, table in ROLLED_ENTRIES.merged([one]).items())
 
 
 def entries_of(rollup: Rollup) -> int:
