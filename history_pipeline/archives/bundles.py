@@ -20,13 +20,10 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.manifest import Manifest, manifest_numbers, manifest_path
 from history_pipeline.archives.storage import ReadableStorage, Storage
 from history_pipeline.errors import ArchiveDamagedError
-from queue_core.runtime.log import get_logger
 
 SIZE = 64
 """Manifests of a bundle. Of thousands, about as many bundles are read as single files."""
 _NAME = re.compile(r"(\d{8})\.bundle")
-
-_log = get_logger(__name__)
 
 
 def bundled_manifests(log: ArchiveLog[ReadableStorage]) -> list[Manifest]:
@@ -45,7 +42,11 @@ def bundled_manifests(log: ArchiveLog[ReadableStorage]) -> list[Manifest]:
         return _proven(log, numbers, bundles)
     except (ArchiveDamagedError, OSError, ValueError, zlib.error, msgspec.MsgspecError) as error:
         # The files tell what is really wrong, if anything is.
-        _log.warning("bundle_passed_over", path=f"{log.where}/manifests", error=str(error))
+        from queue_core.runtime.log import get_logger  # which lookups need only here
+
+        get_logger(__name__).warning(
+            "bundle_passed_over", path=f"{log.where}/manifests", error=str(error)
+        )
         return log.manifests()
 
 
@@ -69,9 +70,9 @@ def _proven(
     """All manifests, by some bundles. Raises an error if these are not what the files must be."""
     spans = [_span(last) for last in bundles]
     inside = {number for span in spans for number in span}
-    single = [number for number in numbers if number not in inside]
-    read = log.storage.read_all([*map(_bundle_path, bundles), *map(manifest_path, single)])
-    contents = dict(zip(single, read[len(bundles) :], strict=True))
+    unbundled = [number for number in numbers if number not in inside]
+    read = log.storage.read_all([*map(_bundle_path, bundles), *map(manifest_path, unbundled)])
+    contents = dict(zip(unbundled, read[len(bundles) :], strict=True))
     for span, packed in zip(spans, read, strict=False):
         unpacked = msgspec.msgpack.decode(zlib.decompress(packed), type=list[bytes])
         contents |= dict(zip(span, unpacked, strict=True))

@@ -194,6 +194,6 @@ def test_an_upgrade_tells_of_its_steps(empty: Engine) -> None:
 
     assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
     assert {total for *_, total in told} == {len(told)}
-    assert (
-        told[0][0] == "PostgreSQL: the index of claims answers what names a lane, and nothing else."
+    assert told[0][0] == (
+        "PostgreSQL: the index of claims answers searches that name a lane, and nothing else."
     )
