@@ -230,6 +230,7 @@ def test_a_slow_statement_is_ended_by_its_server_and_its_connection_serves_on(
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
 
 
+@pytest.mark.slow
 def test_a_write_that_waits_for_a_lock_gives_up_in_time(database_url: URL, orders: Orders) -> None:
     # MariaDB knows only whole seconds for locks.
     seconds = 2 * STATEMENT_SECONDS
@@ -265,6 +266,7 @@ def test_a_transaction_in_whose_middle_its_process_freezes_gives_its_locks_back(
     frozen.close()
 
 
+@pytest.mark.slow
 @needs.one_writer
 def test_writers_of_one_process_wait_for_each_other_only_so_long(
     database: Database, orders: Orders

@@ -98,6 +98,7 @@ def spoilt(bug: str, files: SQLiteFiles) -> Iterator[Databases]:
 _STALE = re.compile("raised (TypeError|AttributeError|NameError|ImportError)")
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(databases: Databases, sqlite_files: SQLiteFiles, bug: str) -> None:

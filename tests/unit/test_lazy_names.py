@@ -15,6 +15,8 @@ import history_pipeline
 import stickybus
 from queue_core.errors import ShadowedModuleError
 
+pytestmark = pytest.mark.slow  # each has a process of its own
+
 HEAVY = {
     *(
         "alembic",

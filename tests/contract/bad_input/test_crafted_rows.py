@@ -198,6 +198,7 @@ def claimable(connection: Any) -> list[Any]:
     )
 
 
+@pytest.mark.slow
 def test_whatever_stands_in_the_table_loops_go_on_and_what_can_be_claimed_ends(
     make_bus: MakeBus,
     engine: Engine,
@@ -234,6 +235,7 @@ def test_whatever_stands_in_the_table_loops_go_on_and_what_can_be_claimed_ends(
     assert not {"antigravity", "this", "pickle5", "yaml"} & (set(sys.modules) - loaded)
 
 
+@pytest.mark.slow
 @needs.untyped_columns
 @pytest.mark.parametrize(
     "column", ["class_name", "event_json", "user_token", "headers", "lane", "processing_owner"]
@@ -307,6 +309,7 @@ NODES: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_whatever_other_nodes_rows_say_beats_and_reapers_go_on(
     make_bus: MakeBus, engine: Engine, failures: Failures
 ) -> None:

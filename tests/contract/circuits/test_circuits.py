@@ -219,6 +219,7 @@ def test_two_handlers_that_fail_on_two_nodes_at_once_end_in_no_deadlock(make_bus
     assert buses[0].open_circuits() == []
 
 
+@pytest.mark.slow
 def test_notification_queues_have_circuits(make_service: MakeService) -> None:
     service, away = make_service(), Service()
     queue = service.create_queue(

@@ -108,6 +108,7 @@ def test_a_pause_holds_for_a_node_that_starts_from_its_first_entry(make_bus: Mak
     assert recorder.numbers() == [1, 2]
 
 
+@pytest.mark.slow
 def test_running_nodes_obey_within_a_second_and_resume_within_a_second(make_bus: MakeBus) -> None:
     bus, outside, recorder = make_bus(poll_interval_seconds=60), make_bus(), Recorder()
     bus.subscribe(Order, recorder)

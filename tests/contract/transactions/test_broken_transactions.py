@@ -66,6 +66,7 @@ def test_a_commit_whose_answer_is_lost_delivers(
     assert delivered(bus, recorder) == [1]
 
 
+@pytest.mark.slow
 def test_a_commit_that_nothing_announced_is_found_by_the_sweep(
     engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:

@@ -294,6 +294,7 @@ def test_a_bus_that_is_not_started_posts_for_any_node(
     assert delivered(bus, recorder) == [1]
 
 
+@pytest.mark.slow
 def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:

@@ -134,6 +134,7 @@ def test_claims_that_race_insert_one_task_for_each_date(
     assert works[1].queues() == {"a": 5}
 
 
+@pytest.mark.slow
 def test_two_that_wait_get_one_task_of_one_date(make_work: MakeWork) -> None:
     works = [make_work(poll_seconds=HOUR) for _ in range(2)]
     works[0].recur("a", "beat", every=1)

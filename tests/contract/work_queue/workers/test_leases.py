@@ -70,6 +70,7 @@ def test_scenario_46_work_may_take_longer_than_its_lease(work: WorkQueue) -> Non
     assert work.queues() == {}
 
 
+@pytest.mark.slow
 def test_scenario_45_a_task_is_moved_after_a_renewal(work: WorkQueue) -> None:
     def handle(job: Job) -> None:
         eventually(lambda: work.tasks("a")[0].version > job.task.version, "a renewal")
