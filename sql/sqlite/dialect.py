@@ -13,8 +13,9 @@ Without a transaction are reads, and statements that commit by themselves: moves
 (`moves`). As in READ COMMITTED, each statement sees the state of its own moment. The post of an
 event that is born claimed is a transaction, so that its id enters the ledger before the COMMIT.
 
-Connections lent to a user's handler begin without the lock. They take it at their first write
-(`_lock_at_first_write`, called before each statement).
+Connections lent to a user's handler begin without the lock. They take it at their first write:
+`_lock_at_first_write` is called before each statement. On them alone the driver begins a
+transaction, too, if the handler writes on the driver's own cursor.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluste
         cluster.bury("a", other)
 
     assert {entry.lane for entry in other.bus.find()} == {""}
-    # For what ran, for what was due, and for what is left after the last full batch.
+    # For entries that ran, for due entries, and for the rest after the last full batch.
     assert looks.count(False) <= 3
 
 
