@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import ConfigurationError
 from stickybus import BusConfig, PersistentBus
@@ -96,7 +97,7 @@ def test_many_on_a_connection_of_any_mode_are_posted_together_or_not_at_all(
         )
         raw.execute(refusing)
         raw.commit()
-        with pytest.raises(Exception, match="no"):
+        with pytest.raises(IntegrityError, match=r"IntegrityError\) no\n"):
             bus.post_many(orders, connection=raw)
         raw.rollback()
         assert bus.find() == bus.history() == []
