@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from history_pipeline.source.data_source import StickybusSource, read_history
     from history_pipeline.upkeep.archiving import Archived, archive_history
     from history_pipeline.upkeep.compaction import Compacted, compact_archive
+    from history_pipeline.upkeep.delta_export import Exported, export_delta
     from history_pipeline.upkeep.erasure import Erased, erase_archived
     from history_pipeline.upkeep.expiry import Expired, expire_archive
     from history_pipeline.upkeep.replay import Replayed, replay_archive
@@ -44,6 +45,7 @@ __all__ = [
     "Compacted",
     "Erased",
     "Expired",
+    "Exported",
     "Period",
     "Replayed",
     "Scale",
@@ -58,6 +60,7 @@ __all__ = [
     "erase_archived",
     "erase_archived_tasks",
     "expire_archive",
+    "export_delta",
     "find_archived",
     "find_archived_tasks",
     "open_session",
@@ -91,6 +94,7 @@ _MODULES = {
     "history_pipeline.source.data_source": ("StickybusSource", "read_history"),
     "history_pipeline.upkeep.archiving": ("Archived", "archive_history"),
     "history_pipeline.upkeep.compaction": ("Compacted", "compact_archive"),
+    "history_pipeline.upkeep.delta_export": ("Exported", "export_delta"),
     "history_pipeline.upkeep.erasure": ("Erased", "erase_archived"),
     "history_pipeline.upkeep.expiry": ("Expired", "expire_archive"),
     "history_pipeline.upkeep.replay": ("Replayed", "replay_archive"),

@@ -3,7 +3,7 @@
 StickybusError
 └── PipelineError
     ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
-    ├── ArrowUnavailableError       the extra `archive` or `report` is missing
+    ├── ArrowUnavailableError       an extra that works without Spark is missing
     ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
     ├── StreamLossError             entries that a stream still lacks were archived and deleted
     ├── WriteError                  rows can't be posted as events
@@ -34,7 +34,10 @@ class SparkUnavailableError(PipelineError):
 
 
 class ArrowUnavailableError(PipelineError):
-    """The extra is missing that works without Spark: `archive` or `report`. Nothing was read."""
+    """An extra that works without Spark is missing: `archive`, `delta` or `report`.
+
+    Nothing was read.
+    """
 
 
 class SourceOptionError(PipelineError):

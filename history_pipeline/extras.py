@@ -8,13 +8,14 @@ from history_pipeline.errors import ArrowUnavailableError, SparkUnavailableError
 
 _PACKAGES = {
     "archive": ("pyarrow", "numpy"),
+    "delta": ("pyarrow", "numpy", "deltalake"),
     "report": ("pyarrow", "jinja2", "matplotlib"),
     "spark": ("pyspark", "pyarrow", "jinja2", "matplotlib"),
 }
 
 
 def check_arrow(extra: str = "archive") -> None:
-    """Raises ArrowUnavailableError if a package of `archive` or `report` is missing."""
+    """Raises ArrowUnavailableError if a package of `archive`, `delta` or `report` is missing."""
     if package := _missing(extra):
         raise ArrowUnavailableError(_text(package, extra, "read"))
 

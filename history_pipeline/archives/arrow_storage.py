@@ -24,11 +24,15 @@ _SPARK_SCHEMES = {"s3a://": "s3://"}
 
 
 class ArrowStorage:
-    """See `history_pipeline.archives.storage.Storage`. `root` is the name that Spark would take."""
+    """See `history_pipeline.archives.storage.Storage`.
+
+    `root` is the name that Spark would take, `url` the one that others would.
+    """
 
     def __init__(self, target: str) -> None:
         """Raises ArchiveTargetError for a place that Arrow can't read."""
         self._system, self._path, self.root = _opened(target)
+        self.url = _known(self.root)
         local = isinstance(self._system, fs.LocalFileSystem)
         self._local = LocalStorage(Path(self._path)) if local else None
 
@@ -141,12 +145,9 @@ def _opened(target: str) -> tuple[Any, str, str]:
         return fs.LocalFileSystem(), path, path
     # As Hadoop: to object storage, two slashes are not one.
     scheme, mark, place = target.rpartition("://")
-    name = known = scheme + mark + re.sub("/+", "/", place).rstrip("/")
-    for theirs, ours in _SPARK_SCHEMES.items():
-        if known.startswith(theirs):
-            known = ours + known.removeprefix(theirs)
+    name = scheme + mark + re.sub("/+", "/", place).rstrip("/")
     try:
-        system, path = fs.FileSystem.from_uri(known)
+        system, path = fs.FileSystem.from_uri(_known(name))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveTargetError(
             f"{target} is no directory that Arrow can read: {_first_line(error)}. Nothing was "
@@ -154,6 +155,14 @@ def _opened(target: str) -> tuple[Any, str, str]:
             target=target,
         ) from error
     return system, path, path if isinstance(system, fs.LocalFileSystem) else name
+
+
+def _known(name: str) -> str:
+    """The name of a directory in a scheme that not only Hadoop knows."""
+    for theirs, ours in _SPARK_SCHEMES.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
 
 
 def _first_line(error: Exception) -> str:

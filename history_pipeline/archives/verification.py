@@ -141,13 +141,18 @@ def manifests_of(
 def check_sound(storage: ArrowStorage, file: DataFile) -> None:
     """Raises ArchiveDamagedError unless a file is the one that its manifest names."""
     if not _sound(storage, file):
-        where = f"{storage.root}/{file.path}"
-        raise ArchiveDamagedError(
-            f"{where} is missing, or is not the file that its manifest names. Nothing was written. "
-            "If a compaction or an erasure has replaced it meanwhile, start again; else bring it "
-            "back from a copy.",
-            path=where,
-        )
+        raise not_sound(storage, file)
+
+
+def not_sound(storage: ArrowStorage, file: DataFile) -> ArchiveDamagedError:
+    """The error about a file that is missing, or another than its manifest names."""
+    where = f"{storage.root}/{file.path}"
+    return ArchiveDamagedError(
+        f"{where} is missing, or is not the file that its manifest names. Nothing was written. "
+        "If a compaction or an erasure has replaced it meanwhile, start again; else bring it "
+        "back from a copy.",
+        path=where,
+    )
 
 
 def _sound(storage: ArrowStorage, file: DataFile) -> bool:

@@ -36,6 +36,7 @@ from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
 from stickybus.cli.erasure import erase
 from stickybus.cli.exit_codes import BAD_DATA, DATABASE, DONE, INTERRUPTED, USAGE
+from stickybus.cli.export import export
 from stickybus.cli.limits import limit, limits, unlimit
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
@@ -74,7 +75,7 @@ app.add_typer(order.app, name="order")
 app.add_typer(entries.app, name="entries")
 app.add_typer(failed.app, name="failed")
 app.add_typer(queues.app, name="queues")
-for command in (archive, compact, expire, erase, verify, log, replay):
+for command in (archive, compact, expire, erase, verify, export, log, replay):
     history.app.command()(command)
 app.add_typer(keys.app, name="keys")
 app.add_typer(groups.app, name="groups")

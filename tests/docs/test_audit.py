@@ -32,7 +32,7 @@ def archive(database_url: URL, tmp_path: Path) -> Path:
 def run(archive: Path, url: URL, script: str) -> subprocess.CompletedProcess[str]:
     commands = str(Path(sys.executable).parent)
     return subprocess.run(
-        ["/bin/sh", "-e", "-c", script.replace("/var/archive", str(archive))],
+        ["/bin/sh", "-e", "-c", _moved(script, archive)],
         cwd=archive.parent,
         env={
             **os.environ,
@@ -46,6 +46,11 @@ def run(archive: Path, url: URL, script: str) -> subprocess.CompletedProcess[str
     )
 
 
+def _moved(script: str, archive: Path) -> str:
+    lake = str(archive.with_name("lake"))
+    return script.replace("/var/archive", str(archive)).replace("/var/lake", lake)
+
+
 @needs.any_database
 @pytest.mark.timeout(280)
 def test_an_auditors_commands_run(archive: Path, database_url: URL) -> None:
@@ -55,6 +60,8 @@ def test_an_auditors_commands_run(archive: Path, database_url: URL) -> None:
     assert "'class_name': 'push', 'processing_state': 'FAILED'" in done.stdout
     assert "all as their manifests say" in done.stdout
     assert "erasure" in done.stdout
+    assert re.search(r"version 0: \d+ added, 0 removed", done.stdout)
+    assert "'event_date': datetime.date(2026, 3, 2)" in done.stdout
     counted = re.findall(r"│ (?:PROCESSED|FAILED|REMOVED|REAPED) +│ +(\d+) │", done.stdout)
     assert sum(map(int, counted)) == len(sample_history()) + 1
 

@@ -16,6 +16,7 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
@@ -27,6 +28,7 @@ from werkzeug.serving import make_server
 from history_pipeline import (
     checksums,
     erase_archived,
+    export_delta,
     find_archived,
     rolled_audit,
     verify_archive,
@@ -316,3 +318,19 @@ def test_a_storage_that_does_not_answer_is_told(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(ArchiveTargetError, match=r"s3a://bucket/of/archives\S* can't be reached"):
         verify_archive(TARGET)
+
+
+@needs.any_database
+def test_a_delta_table_is_made_there(
+    written: str, database_url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    made = export_delta(written, "s3a://bucket/lake", database=database_url)
+    assert made.target == "s3a://bucket/lake/bus_events"
+    assert made.added == made.files > 0
+
+    erase_archived(written, database=database_url, record_ids=[1])
+    assert export_delta(written, "s3a://bucket/lake").version == made.version + 1
+    read = DeltaTable("s3://bucket/lake/bus_events").to_pyarrow_table().to_pylist()
+    assert len(read) == made.entries
+    assert [row["event_json"] for row in read if row["record_id"] == 1] == [None]

@@ -102,7 +102,7 @@ LEFT = {
     **dict.fromkeys(
         (
             *("Archived", "ArchivedTask", "Audit", "Change", "Compacted", "Erased", "Expired"),
-            *("Replayed", "TaskAudit", "Verified"),
+            *("Exported", "Replayed", "TaskAudit", "Verified"),
         ),
         "the library makes it",
     ),
