@@ -81,6 +81,9 @@ class Answers:
             )
         }
 
+    undone = frozenset({wire.CLAIM.name, wire.CLAIM_DOCS.name})
+    """The names of calls that leave something to be undone if nobody reads their answer."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all calls."""
@@ -95,7 +98,7 @@ class Answers:
         try:
             asked = call.asked(request)
             result = await method(caller, asked)
-            if call in {wire.CLAIM, wire.CLAIM_DOCS}:
+            if name in self.undone:
                 return Answer(call.answer(result), undo=partial(self._calls.give_back, result))
             return Answer(call.answer(result))
         except LifecycleError as error:

@@ -39,6 +39,8 @@ def routes(answers: Answers, *, max_request_bytes: int) -> list[Route]:
         try:
             body = await body_of(request, max_request_bytes)
             answering = answers.answer(name, caller_of(request), body)
+            if name not in answers.undone:
+                return _response(await answering)  # it waits for nothing: nobody is to be missed
             answer = await while_there(request, answering)
             if answer.undo is not nothing and await request.is_disconnected():
                 await answer.undo()
