@@ -48,12 +48,29 @@ class Tally(NamedTuple):
     def summed(self, rows: pa.Table) -> pa.Table:
         """Rows that have these columns, those of equal keys put together."""
         keys = [name for name, _ in self.keys]
-        chosen = rows.select([*keys, *self.values])
+        chosen, texts = _coded(rows.select([*keys, *self.values]))
         aggregates = [(name, how) for name, (_, how) in self.values.items()]
         found = chosen.group_by(keys).aggregate(aggregates)
         named = {f"{name}_{how}": name for name, how in aggregates}
         found = found.rename_columns([named.get(name, name) for name in found.column_names])
+        for name, values in texts.items():
+            place = found.column_names.index(name)
+            found = found.set_column(place, name, values.take(found[name]))
         return found.select(self.schema.names).cast(self.schema)
+
+
+def _coded(rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Array]]:
+    """Rows with numbers in the place of texts, and the texts by number of each such column.
+
+    A sum would keep a copy of every row's texts.
+    """
+    texts = dict[str, pa.Array]()
+    for place, field in enumerate(rows.schema):
+        if field.type == TEXT:
+            coded = rows[field.name].combine_chunks().dictionary_encode()
+            texts[field.name] = coded.dictionary
+            rows = rows.set_column(place, field.name, coded.indices)
+    return rows, texts
 
 
 class Order(NamedTuple):
