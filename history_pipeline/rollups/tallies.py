@@ -67,9 +67,11 @@ def _coded(rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Array]]:
     texts = dict[str, pa.Array]()
     for place, field in enumerate(rows.schema):
         if field.type == TEXT:
-            coded = rows[field.name].combine_chunks().dictionary_encode()
-            texts[field.name] = coded.dictionary
-            rows = rows.set_column(place, field.name, coded.indices)
+            # By chunks, which share one dictionary: an array holds no more than 2 GB of texts.
+            coded = rows[field.name].dictionary_encode().unify_dictionaries().chunks
+            texts[field.name] = coded[0].dictionary if coded else pa.array([], TEXT)
+            numbers = pa.chunked_array([chunk.indices for chunk in coded], pa.int32())
+            rows = rows.set_column(place, field.name, numbers)
     return rows, texts
 
 

@@ -189,7 +189,7 @@ def test_an_export_that_was_cut_off_before_its_commit_is_done_again(
     class CutOffError(BaseException):
         pass
 
-    def cut_off(*_arguments: Any, **_options: Any) -> None:
+    def cut_off(*_arguments: object, **_options: object) -> None:
         raise CutOffError
 
     with monkeypatch.context() as patched:

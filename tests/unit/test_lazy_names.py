@@ -15,7 +15,7 @@ import history_pipeline
 import stickybus
 from queue_core.errors import ShadowedModuleError
 
-pytestmark = pytest.mark.slow  # each has a process of its own
+pytestmark = pytest.mark.slow  # each test starts a process
 
 HEAVY = {
     *(

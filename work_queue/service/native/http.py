@@ -40,7 +40,7 @@ def routes(answers: Answers, *, max_request_bytes: int) -> list[Route]:
             body = await body_of(request, max_request_bytes)
             answering = answers.answer(name, caller_of(request), body)
             if name not in answers.undone:
-                return _response(await answering)  # it waits for nothing: nobody is to be missed
+                return _response(await answering)  # such a call is short
             answer = await while_there(request, answering)
             if answer.undo is not nothing and await request.is_disconnected():
                 await answer.undo()
