@@ -7,7 +7,9 @@ whole ORDER BY: the hint keeps it from being answered by a sort.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from itertools import chain
+from time import perf_counter
 from typing import Any
 
 from sqlalchemy import (
@@ -28,6 +30,7 @@ from sqlalchemy.util import memoized_property
 from sql.drivers.hot_path import send
 from sql.mysql import whole_rows
 from sql.mysql.capabilities import MYSQL
+from sql.mysql.stoppers import Walks, stopped
 from sql.statements.base import S, full_name
 from sql.statements.claims import Claim
 from sql.statements.entries import Statements
@@ -83,13 +86,31 @@ class MySQLStatements(Statements):
         )
         return int(send(connection, statement, tuple(ids)).rowcount)
 
+    @memoized_property
+    def _walks(self) -> Walks:
+        return Walks()
+
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
-        given = claim.parameters()
-        rows = self._entries(connection, self._due_entries, given)
+        if self._walks.are_far:
+            behind = {claim.lane: claim.due_by + timedelta.resolution}
+            with stopped(connection, self._insert_rows, behind):
+                rows = self._entries(connection, self._due_entries, claim.parameters())
+            self._take_all(connection, claim, rows)
+            return rows
+        began = perf_counter()
+        rows = self._entries(connection, self._due_entries, claim.parameters())
+        read = perf_counter()
+        self._take_all(connection, claim, rows)
+        if 0 < len(rows) < claim.limit:
+            self._walks.took(read - began, perf_counter() - read)
+        return rows
+
+    def _take_all(
+        self, connection: Connection, claim: Claim, rows: Sequence[Sequence[Any]]
+    ) -> None:
         if rows:
             ids = sorted(row[0] for row in rows)
-            self._change(connection, self._take, {**given, "ids": ids})
-        return rows
+            self._change(connection, self._take, {**claim.parameters(), "ids": ids})
 
     def _batch(self) -> FromClause:
         fields = ", ".join(
