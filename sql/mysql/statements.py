@@ -92,8 +92,8 @@ class MySQLStatements(Statements):
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
         if self._walks.are_far:
-            behind = {claim.lane: claim.due_by + timedelta.resolution}
-            with stopped(connection, self._insert_rows, behind):
+            behind = claim.due_by + timedelta.resolution
+            with stopped(connection, self._insert_rows, claim.lane, behind):
                 rows = self._entries(connection, self._due_entries, claim.parameters())
             self._take_all(connection, claim, rows)
             return rows
