@@ -131,5 +131,5 @@ class Parts:
             limited=limited,
             finisher=finisher,
             hints=hints,
-            hint_listener=HintListener(store, store.config.table, claim_loop),
+            hint_listener=HintListener(store, store.config.table, claim_loop, claimer.looks_often),
         )

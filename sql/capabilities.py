@@ -19,6 +19,11 @@ class Capabilities:
     """
     notifies: bool = False
     """A commit is heard of only if who commits tells the others, by `Dialect.notifier`."""
+    wakes_idle: bool = False
+    """A process that looks rarely learns by `Dialect.commits_of_others` that others have committed.
+
+    They tell it by `Dialect.notifier`, after their commit.
+    """
     one_writer: bool = False
     """Transactions that write take turns. One of two works costs less than two, so that a claim
     goes along with outcomes, and two threads finish."""

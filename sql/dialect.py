@@ -281,7 +281,7 @@ class Dialect:
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         """Hints of others' commits, until the watch's bell rings.
 
-        Only with the capability `hears_commits`. It opens a connection through `engine`,
-        in the thread that asks. Raises the driver's errors.
+        Only with the capability `hears_commits` or `wakes_idle`. It opens a connection through
+        `engine`, in the thread that asks. Raises the driver's errors.
         """
         raise NotImplementedError

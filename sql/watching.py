@@ -64,14 +64,17 @@ class Watch:
     """The name under which others tell, where the database does not tell by itself."""
     monotonic: Callable[[], float]
     """The clock of `Heard.at`, in seconds."""
+    looks_often: Callable[[], bool] = lambda: False
+    """Whether who watches looks for commits by itself just now, as often as hints would come."""
     bell: Bell = field(default_factory=Bell)
     """Ends the watch."""
 
 
 class Notifier(Protocol):
-    """A session that waits for no answer: a post has no time for one.
+    """A session that tells others of commits.
 
-    Not to be used by two threads at once.
+    Not to be used by two threads at once. With the capability `notifies` it waits for no answer: a
+    post has no time for one.
     """
 
     @property

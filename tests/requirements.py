@@ -52,6 +52,8 @@ many_writers = _where(lambda known: not known.one_writer)
 """Transactions that write run side by side and wait for single rows."""
 notifies = _where(lambda known: known.notifies)
 """A commit is announced to other processes."""
+wakes_idle = _where(lambda known: known.wakes_idle)
+"""A commit wakes other processes that have nothing to do."""
 heard_commits = _where(lambda known: known.hears_commits)
 """A process learns of another's commit without a poll."""
 silent_commits = _where(lambda known: not known.hears_commits)

@@ -231,6 +231,10 @@ class Claimer:
             return 0.0
         return max(0.0, pause)
 
+    def looks_often(self) -> bool:
+        """Whether looks find entries of other processes soon by themselves."""
+        return self._outlook.looks_often
+
     def room(self) -> int:
         """The number of entries that the pool takes now."""
         return self._budget.room()

@@ -1,13 +1,15 @@
-"""The sender of hints: it tells others of claimable entries, by NOTIFY on PostgreSQL.
+"""The sender of hints: it tells others of claimable entries.
 
-Only hints: the poll finds the entries of a lost one. The poster's thread sends one as soon as its
-commit has returned, and waits for nothing; hints too soon after the last one are
-sent together later, by a thread.
+Only hints: the poll finds the entries of a lost one. On PostgreSQL the poster's thread sends a
+NOTIFY as soon as its commit has returned, and waits for nothing; hints too soon after the last one
+are sent together later, by a thread. On MySQL and MariaDB the thread sends all of them, because it
+waits for the server's answers.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.lock import Lock
@@ -27,6 +29,15 @@ BUSY_ENTRIES, BUSY_SECONDS = 20, 0.02
 
 Claimers find batches then anyway (ADR 0007).
 """
+WAKE_SECONDS = 0.05
+"""Seconds between two hints that look for idle processes and wake them, one by one (ADR 0007).
+
+Those that woke look by themselves for longer.
+"""
+REOPEN_SECONDS = 1.0
+"""Seconds until the next hint when its session was lost. No benchmark compares it with others."""
+COMMIT_SECONDS = 0.01
+"""The time that a COMMIT may take that was announced."""
 IDLE_SECONDS = 60.0
 """Seconds that the thread pauses while nothing is to be told; a post wakes it before."""
 
@@ -42,7 +53,9 @@ class HintSender:
     def __init__(self, store: Transactions, table: str) -> None:
         self._store = store
         self._clock = store.clock
-        self._told_of = store.database.dialect.capabilities.notifies
+        capabilities = store.database.dialect.capabilities
+        self._notifies = capabilities.notifies
+        self._told_of = capabilities.notifies or capabilities.wakes_idle
         self._channel = channel(table)
         self._loop = Loop(f"{table}-notify", self.turn, store.clock)
         self.running = False
@@ -60,10 +73,23 @@ class HintSender:
     def tell_inside(self, borrowed: Borrowed, payload: str = ANY_NODE) -> None:
         """Send a hint when the caller's transaction commits.
 
-        Only PostgreSQL can; elsewhere this does nothing.
+        Only PostgreSQL's transactions can; see `tell_after` for others.
         """
         if (hint := self.hint_inside(borrowed, payload)) is not None:
             self._store.database.dialect.notify(borrowed.connection, hint)
+        self.tell_after(borrowed, payload)
+
+    def tell_after(self, borrowed: Borrowed, payload: str = ANY_NODE) -> None:
+        """Send a hint after the caller's transaction, where that can't do so at its commit.
+
+        Nobody learns when a raw connection's transaction ends.
+        """
+        if not self._told_of or self._notifies:
+            return
+        if borrowed.announces:
+            borrowed.when_ended(partial(self.tell, payload=payload, after_seconds=COMMIT_SECONDS))
+        elif borrowed.autocommits:
+            self.tell(payload=payload)
 
     def hint_inside(self, borrowed: Borrowed, payload: str) -> Hint | None:
         """The hint that the caller's transaction may tell when it commits.
@@ -72,13 +98,18 @@ class HintSender:
         """
         return None if borrowed.has_two_phases else Hint(self._channel, payload)
 
-    def tell(self, entries: int = 1, payload: str = ANY_NODE) -> None:
+    def tell(
+        self, entries: int = 1, payload: str = ANY_NODE, *, after_seconds: float = 0.0
+    ) -> None:
         """Send a hint of that many committed entries; the payload says which. Default: any node's.
 
-        Only PostgreSQL can; elsewhere this does nothing.
+        `after_seconds`: they may be committed so much later. Does nothing on SQLite, whose
+        processes see its file change.
         """
         if not self._told_of:
             return
+        if after_seconds and not self.told:  # else those who go on telling would never be heard
+            self._next_at = max(self._next_at, self._clock.monotonic() + after_seconds)
         self._payloads.add(payload)  # before the count, by which `_send` knows of it
         self.told += entries
         if not self.running:
@@ -86,7 +117,7 @@ class HintSender:
                 RuntimeError
             ):  # no thread more: the entries are committed, and polls find them
                 self._start()
-        if not self._resting and not self._send():
+        if not self._resting and not (self._notifies and self._send()):
             self._loop.wake()
 
     def _start(self) -> None:
@@ -135,11 +166,18 @@ class HintSender:
             if self._counted >= BUSY_ENTRIES or seconds >= BUSY_SECONDS:
                 self._busy = self._counted * BUSY_SECONDS >= BUSY_ENTRIES * seconds
                 self._counted, self._counted_since = 0, now
-            self._next_at = now + (BUSY_WINDOW_SECONDS if self._busy else WINDOW_SECONDS)
+            self._next_at = now + self._window()
             return True
         finally:
             if self._sending.is_mine():
                 self._sending.release()
+
+    def _window(self) -> float:
+        """Seconds from a hint to the next."""
+        if self._notifies:
+            return BUSY_WINDOW_SECONDS if self._busy else WINDOW_SECONDS
+        open_ = self.notifier is not None and self.notifier.is_open
+        return WAKE_SECONDS if open_ else REOPEN_SECONDS
 
     def stop(self) -> None:
         """End thread and session; unsent hints are sent first."""

@@ -49,7 +49,13 @@ LATE = timedelta(seconds=1)
 No benchmark compares it with others.
 """
 SHORTEST_POLL_SECONDS = 0.01
-"""Seconds between looks that find something, where no hints come from other processes.
+"""Seconds between looks that find something, where not every commit brings a hint.
+
+No benchmark compares it with others.
+"""
+
+OFTEN_SECONDS = 0.05
+"""Looks with shorter pauses need no hints: they find a commit as soon as one that goes out late.
 
 No benchmark compares it with others.
 """
@@ -74,7 +80,7 @@ class Outlook:
     """
 
     def __init__(self, clock: Clock, poll_interval_seconds: float, *, adapts: bool) -> None:
-        """`adapts`: no hints come from other processes.
+        """`adapts`: not every commit of another process brings a hint.
 
         Polls then come faster while they find entries of other processes.
         """
@@ -139,6 +145,11 @@ class Outlook:
     def look_is_due(self) -> bool:
         """Whether it is time to look."""
         return self._clock.monotonic() >= self._next_look
+
+    @property
+    def looks_often(self) -> bool:
+        """Whether the next looks find entries of other processes soon enough without hints."""
+        return self._adapts and self._poll_seconds <= OFTEN_SECONDS
 
     @property
     def _next_look(self) -> float:

@@ -199,6 +199,8 @@ class Poster:
             return self._store.insert(inside, rows, hint)
 
         ids = self._store.inside_borrowed(borrowed, post.queue_name, work)
+        if rows[0]["lane"] == ANY_NODE:
+            self._hints.tell_after(borrowed)
         if not holdings.running:
             return ids
         earliest = min(row["effective_date"] for row in rows)

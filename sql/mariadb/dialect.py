@@ -32,6 +32,7 @@ class MariaDB(MySQL):
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
     _sessions = "information_schema.processlist"
+    _statement_limit = "max_statement_time"
 
     def recognise(self, engine: Engine) -> str:
         """A URL that names MariaDB means it. Any other server refuses the first connection."""
@@ -43,7 +44,7 @@ class MariaDB(MySQL):
         return {
             "innodb_lock_wait_timeout": lock,
             "lock_wait_timeout": lock,
-            "max_statement_time": str(milliseconds(limits.statement) / 1000),
+            self._statement_limit: str(milliseconds(limits.statement) / 1000),
             # A process that is frozen in the middle of a transaction gives its locks back.
             "idle_transaction_timeout": str(whole(limits.statement)),
         }

@@ -2,4 +2,6 @@
 
 from sql.capabilities import Capabilities
 
-MYSQL = Capabilities(ddl_commits=True, copies_have_names=True, waiters_deadlock=True)
+MYSQL = Capabilities(
+    wakes_idle=True, ddl_commits=True, copies_have_names=True, waiters_deadlock=True
+)

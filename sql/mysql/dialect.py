@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ from sql.dialect import Dialect
 from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds, whole
 from sql.mysql import insert_new as _insert_new  # noqa: F401 -- registers forms for the compiler
-from sql.mysql import settling, tls_errors
+from sql.mysql import settling, sleepers, tls_errors
 from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL
 from sql.mysql.keys import MySQLKeys
@@ -31,6 +31,7 @@ from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkHistory, MySQLWorkTasks
 from sql.settling import Ended, OpenDatabase
+from sql.watching import Heard, Notifier, Watch
 
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 """Refusals of a server that only reads.
@@ -47,8 +48,6 @@ IN_TRANSACTION = 1
 
 _LOCK_NAME_LENGTH, _DIGEST_LENGTH = 64, 16
 _LONGEST_WAIT_SECONDS = 1_000_000.0
-_LONGEST_IDLE_SECONDS = 31_536_000
-"""A year, the most that the servers take."""
 
 
 class MySQL(Dialect):
@@ -71,6 +70,8 @@ class MySQL(Dialect):
     """More of them, in a comment that only a server of a version that knows them reads."""
     _sessions = "performance_schema.processlist"
     """The older table is an error while a session runs a statement with an emoji in it."""
+    _statement_limit = "max_execution_time"
+    """The setting that limits the time of a statement."""
 
     def largest_statement(self, connection: Connection) -> int:
         return largest_statement(connection)
@@ -153,7 +154,7 @@ class MySQL(Dialect):
         return {
             "innodb_lock_wait_timeout": lock,
             "lock_wait_timeout": lock,
-            "max_execution_time": reading,
+            self._statement_limit: reading,
             # A process that is frozen in the middle of a transaction gives its locks back. MySQL
             # has no limit for transactions alone: a connection that nobody uses for as long ends,
             # too, and is replaced when needed.
@@ -234,8 +235,14 @@ class MySQL(Dialect):
 
     def _keep_idle(self, connection: Connection, *, keep: bool) -> None:
         """Let a session that holds a lock be silent for as long as its work lasts, or no longer."""
-        seconds = _LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
+        seconds = sleepers.LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
         connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
+
+    def notifier(self, engine: Engine, channel: str) -> Notifier:
+        return sleepers.SleepersNotifier(engine, channel, self._sessions, self.check_open)
+
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        return sleepers.commits_of_others(engine, watch, f"{self._statement_limit} = 0")
 
 
 def _lock_name(connection: Connection, name: str) -> str:

@@ -105,11 +105,8 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
             text("ALTER TABLE bus_events ADD CONSTRAINT refusing CHECK (search_key1 < 7)")
         )
     bus.post(Order(1))
-    if database_name == "postgresql":
-        hints = lifecycle_of(bus).hints
-        eventually(
-            lambda: hints.notifier is not None, "the session that tells other processes is open"
-        )
+    hints = lifecycle_of(bus).hints
+    eventually(lambda: hints.notifier is not None, "the session that tells other processes is open")
     before = sessions(engine, database_name)
     with pytest.raises(DBAPIError, match="refusing") as caught:
         bus.post({"note": "s3cret"}, event_name="note", search_key1=7)
