@@ -28,11 +28,13 @@ from queue_core.claiming.hint_sender import (
 )
 from queue_core.model.config import BusConfig
 from queue_core.model.mode import Mode
+from queue_core.runtime.clock import Clock
 from queue_core.runtime.manual_clock import ManualClock
 from sql import schema
 from sql.database import Database
 from sql.mysql import sleepers
-from sql.watching import Heard, Watch
+from sql.mysql.sleepers import REST_SECONDS
+from sql.watching import Bell, Heard, Watch
 from stickybus import WorkQueue
 from tests import requirements as needs
 from tests.conftest import NewDatabase
@@ -70,8 +72,8 @@ class Server:
             return result.all() if result.returns_rows else None
 
     def sleepers(self, statement: str = SLEEP) -> set[int]:
-        """Return the sessions, of any database, that run the statement."""
-        found = f"SELECT id FROM {self._sessions} WHERE info = :wanted"
+        """Return the sessions of the database that run the statement."""
+        found = f"SELECT id FROM {self._sessions} WHERE db = DATABASE() AND info = :wanted"
         return {row.id for row in self.run(found, wanted=statement)}
 
     def sleeper(self, statement: str = SLEEP) -> int:
@@ -121,11 +123,15 @@ class Sleeper:
 
 @contextmanager
 def sleeping(
-    url: URL, name: str = CHANNEL, looks_often: Callable[[], bool] = lambda: False
+    url: URL,
+    *,
+    looks_often: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
+    bell: Bell | None = None,
 ) -> Iterator[Sleeper]:
     """Sleep in another thread, as an idle process does."""
     database, heard = Database(url), queue.Queue[Heard]()
-    watch = Watch(name, ManualClock().monotonic, looks_often)
+    watch = Watch(CHANNEL, (clock or ManualClock()).monotonic, looks_often, bell or Bell())
 
     def listen() -> None:
         with closing(database.dialect.commits_of_others(database.engine, watch)) as hints:
@@ -144,10 +150,10 @@ def sleeping(
     assert not thread.is_alive()
 
 
-def ring(url: URL, name: str = CHANNEL) -> None:
-    """Wake those who sleep on a channel; returns when all were woken."""
+def ring(url: URL) -> None:
+    """Wake those who sleep on the channel; returns when all were woken."""
     with closing(Database(url)) as database:
-        notifier = database.dialect.notifier(database.engine, name)
+        notifier = database.dialect.notifier(database.engine, CHANNEL)
         assert notifier is not None
         with closing(notifier):
             assert notifier.notify(["any"])
@@ -255,48 +261,49 @@ def test_an_insert_of_another_process_wakes_a_claim(database_url: URL, server: S
 
 
 def test_nobody_elses_session_is_ended(
-    database_url: URL, new_database: NewDatabase, server: Server
+    database_url: URL, database_name: str, new_database: NewDatabase, server: Server
 ) -> None:
     """Neither another statement of the same user, nor a sleeper of another database or channel."""
     other = new_database("other", migrated=False)
-    longer, alike = SLEEP.replace("(", "(1"), f"{SLEEP}_too"
+    longer, alike, mixed = SLEEP.replace("(", "(1"), f"{SLEEP}_too", "SELECT SLEEP(31), 'mine'"
     with ExitStack() as stack:
         before = stack.enter_context(running(server, database_url, longer))
-        far = stack.enter_context(sleeping(other))
-        assert far.hears()
-        eventually(server.sleepers, "it sleeps")
-        others = server.sleepers()
+        far = stack.enter_context(asleep_on(other, database_name))
         named = stack.enter_context(running(server, database_url, alike))
-        mine = stack.enter_context(sleeping(database_url))
-        assert mine.hears()
-        eventually(lambda: server.sleepers() > others, "both sleep")
-        after = stack.enter_context(running(server, database_url, "SELECT SLEEP(31), 'mine'"))
+        mine = stack.enter_context(asleep_on(database_url, database_name))
+        after = stack.enter_context(running(server, database_url, mixed))
 
         ring(database_url)
 
         assert mine.hears()
         assert far.heard.empty()
-        assert others <= server.sleepers()
+        assert Server(other, database_name).sleepers()
         assert server.sleepers(longer) == {before}
         assert server.sleepers(alike) == {named}
-        assert server.sleepers("SELECT SLEEP(31), 'mine'") == {after}
+        assert server.sleepers(mixed) == {after}
 
 
 def test_a_database_whose_name_differs_in_case_alone_is_another(
-    database_url: URL, server: Server
+    database_url: URL, database_name: str, server: Server
 ) -> None:
     upper = database_url.set(database=str(database_url.database).upper())
     server.run(f"CREATE DATABASE {upper.database}")
     try:
-        with sleeping(upper) as far, sleeping(database_url) as mine:
-            assert far.hears()
-            assert mine.hears()
-            eventually(lambda: len(server.sleepers()) == 2, "both sleep")
+        with asleep_on(upper, database_name) as far, asleep_on(database_url, database_name) as mine:
             ring(database_url)
             assert mine.hears()
             assert far.heard.empty()
     finally:
         server.run(f"DROP DATABASE {upper.database}")
+
+
+@contextmanager
+def asleep_on(url: URL, database_name: str) -> Iterator[Sleeper]:
+    """One that sleeps, and has heard its first hint."""
+    with sleeping(url) as sleeper:
+        sleeper.hears()
+        Server(url, database_name).sleeper()
+        yield sleeper
 
 
 @pytest.fixture
@@ -325,6 +332,16 @@ def test_a_user_needs_no_privilege_to_wake_its_own_sessions(user: Callable[..., 
     with sleeping(url) as sleeper:
         sleeper.hears()
         ring(url)
+        sleeper.hears()
+
+
+def test_with_the_privileges_of_an_administrator_a_user_wakes_sessions_of_others(
+    user: Callable[..., URL], database_url: URL, database_name: str
+) -> None:
+    ends = "CONNECTION ADMIN" if database_name == "mariadb" else "CONNECTION_ADMIN"
+    with sleeping(user()) as sleeper:
+        sleeper.hears()
+        ring(user("PROCESS", ends))
         sleeper.hears()
 
 
@@ -414,6 +431,33 @@ def test_a_process_that_looks_often_does_not_sleep(database_url: URL, server: Se
         often.clear()
         sleeper.hears()
         server.sleeper()
+
+
+class _Rests(Bell):
+    """A bell that tells how long its waiter would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = queue.Queue[float]()
+
+    def wait(self, seconds: float) -> None:
+        self.seconds.put(seconds)
+
+
+def test_rests_grow_while_others_take_what_is_posted_until_nobody_posts_for_long(
+    database_url: URL, server: Server
+) -> None:
+    clock, rests = ManualClock(), _Rests()
+    with sleeping(database_url, clock=clock, bell=rests) as sleeper:
+        sleeper.hears()
+        for rest in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
+            server.sleeper()
+            ring(database_url)
+            assert rests.seconds.get(timeout=BOUND_SECONDS) == rest
+        server.sleeper()
+        clock.advance(seconds=2.0)
+        ring(database_url)
+        assert rests.seconds.get(timeout=BOUND_SECONDS) == REST_SECONDS
 
 
 # -- the sender ------------------------------------------------------------------------------------
@@ -519,6 +563,25 @@ def test_a_node_whose_sleeper_was_ended_sleeps_again(
 
 def _others(server: Server, known: set[int]) -> set[int]:
     return server.sleepers() - known
+
+
+def test_who_is_refused_asks_again_ever_more_rarely_and_one_warning_tells(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sleepers, "_sleep", lambda *_: "SELECT SLEEP() FROM nowhere")
+    pauses = queue.Queue[float]()
+
+    def wait(bell: Bell, seconds: float) -> None:
+        pauses.put(seconds)
+        bell._rung.wait(0.01)
+
+    monkeypatch.setattr(Bell, "wait", wait)
+    bus = make_bus(clock=ManualClock())
+    bus.start()
+    seen = [pauses.get(timeout=BOUND_SECONDS) for _ in range(6)]
+    assert seen == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+    warnings = [one for one in caplog.records if "hints_interrupted" in one.getMessage()]
+    assert len(warnings) == 1
 
 
 def test_a_server_that_refuses_to_sleep_leaves_entries_to_the_poll(

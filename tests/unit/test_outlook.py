@@ -241,3 +241,24 @@ def test_whatever_is_told_no_lane_that_is_due_is_forgotten_and_looks_go_on(
                 getattr(subject, str(name))(*given_)
                 if name == "hint":
                     wanted.add(Lane(str(given_[0])))
+
+
+def test_looks_are_often_from_one_that_finds_entries_until_some_have_found_none() -> None:
+    subject, clock = outlook(adapts=True)
+    look(subject)
+    assert not subject.looks_often
+    looks = [{ANY_NODE: START}, {}, {}, {}]
+    often = []
+    for found in looks:
+        subject.look_begins()
+        subject.look_found(found, {})
+        often.append(subject.looks_often)
+        clock.advance(seconds=left(subject))
+    assert often == [True, True, True, False]
+
+
+def test_where_each_commit_brings_a_hint_looks_are_never_often() -> None:
+    subject, _ = outlook()
+    subject.look_begins()
+    subject.look_found({ANY_NODE: START}, {})
+    assert not subject.looks_often
