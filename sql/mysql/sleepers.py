@@ -8,7 +8,7 @@ end statements of their own sessions without any privilege.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
-from contextlib import closing, suppress
+from contextlib import suppress
 from select import POLLIN, poll
 from typing import Any
 
@@ -51,42 +51,45 @@ def commits_of_others(engine: Engine, watch: Watch, unlimited: str) -> Generator
     server would end statements that last.
     """
     # Servers note statements that last in a log of their own.
-    with closing(
-        _session(engine, unlimited, f"long_query_time = {LONGEST_IDLE_SECONDS}")
-    ) as driver:
+    driver = _session(engine, unlimited, f"long_query_time = {LONGEST_IDLE_SECONDS}")
+    try:
         statement = _sleep(engine, watch.channel)
         rest = REST_SECONDS
         while not watch.bell.rung:
             began = watch.monotonic()
             driver._execute_command(_QUERY, statement)  # noqa: SLF001 -- others wait for the answer
             yield Heard(began)
-            while not _woken(driver, watch.bell):
+            while (woken := _woken(driver, watch.bell)) is False:
                 driver._execute_command(_QUERY, statement)  # noqa: SLF001
-            if watch.bell.rung:
+            if woken is None:
                 return
-            woken = watch.monotonic()
-            yield Heard(woken)
+            ended = watch.monotonic()
+            yield Heard(ended)
             rest = min(2 * rest, LONGEST_REST_SECONDS)
-            if woken - began > LONGEST_REST_SECONDS:
+            if ended - began > LONGEST_REST_SECONDS:
                 rest = REST_SECONDS
             watch.bell.wait(rest)
             while watch.looks_often() and not watch.bell.rung:
                 rest = REST_SECONDS
                 watch.bell.wait(rest)
+    finally:
+        # Without a farewell, which would wait unread: the server takes who has sent something for
+        # present. Else it looks every 5 s whether somebody is, and ends the sleep.
+        driver._force_close()  # noqa: SLF001
 
 
-def _woken(driver: Any, bell: Bell) -> bool:
-    """Wait for the end of a sleep. False if it has lasted for its whole time."""
+def _woken(driver: Any, bell: Bell) -> bool | None:
+    """Wait for the end of a sleep. False if it has lasted for its whole time.
+
+    None if the bell has rung.
+    """
     waiting = poll()
     for file in (driver._sock, bell):  # noqa: SLF001 -- its socket has no public name
         waiting.register(file, POLLIN)
     if not waiting.poll(milliseconds(SLEEP_SECONDS + LATE_SECONDS)):
         raise TimeoutError("the server has not ended a statement in its time")
     if bell.rung:
-        # Without a farewell, which would wait unread: the server takes who has sent something for
-        # present. Else it looks every 5 s whether somebody is, and ends the sleep.
-        driver._force_close()  # noqa: SLF001
-        return True
+        return None
     try:
         driver._read_query_result()  # noqa: SLF001
     except Exception as error:

@@ -33,7 +33,8 @@ from queue_core.runtime.manual_clock import ManualClock
 from sql import schema
 from sql.database import Database
 from sql.mysql import sleepers
-from sql.mysql.sleepers import REST_SECONDS
+from sql.mysql.dialect import MySQL
+from sql.mysql.sleepers import REST_SECONDS, SleepersNotifier
 from sql.watching import Bell, Heard, Watch
 from stickybus import WorkQueue
 from tests import requirements as needs
@@ -216,8 +217,9 @@ def test_a_post_in_a_transaction_wakes_a_node_when_it_has_ended(
             poster.post(Order(1), connection=connection)
     else:
         with closing(engine.raw_connection()) as raw:
-            raw.driver_connection.autocommit(True)
-            poster.post(Order(1), connection=raw.driver_connection)
+            driver: Any = raw.driver_connection
+            driver.autocommit(True)
+            poster.post(Order(1), connection=driver)
     recorder.wait(1)
 
 
@@ -384,9 +386,9 @@ def test_the_sleep_of_a_stopped_node_is_not_waited_for(
 def test_one_who_has_slept_its_time_sleeps_on_and_is_woken(
     database_url: URL, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends, woken = list[bool](), sleepers._woken
+    ends, woken = list[bool | None](), sleepers._woken
 
-    def counted(*arguments: Any) -> bool:
+    def counted(*arguments: Any) -> bool | None:
         ends.append(woken(*arguments))
         return ends[-1]
 
@@ -404,6 +406,7 @@ def test_one_who_has_slept_its_time_sleeps_on_and_is_woken(
 
 def test_a_sleep_may_last_longer_than_a_statement(database_url: URL) -> None:
     database = Database(database_url, statement_timeout_seconds=1.0)
+    assert isinstance(database.dialect, MySQL)
     driver = sleepers._session(database.engine, f"{database.dialect._statement_limit} = 0")
     with closing(database), closing(driver), driver.cursor() as cursor:
         cursor.execute("SELECT SLEEP(1.5)")
@@ -494,12 +497,17 @@ def test_a_hint_without_sleepers_is_one_statement(
     hints, clock = told
     hints.tell()
     hints.turn()
-    driver = hints.notifier._driver
+    driver = notifier_of(hints)._driver
     before = _questions(driver)
     clock.advance(seconds=1.0)
     hints.tell()
     assert hints.turn() == IDLE_SECONDS
     assert _questions(driver) == before + 2  # the hint and this question
+
+
+def notifier_of(hints: HintSender) -> SleepersNotifier:
+    assert isinstance(hints.notifier, SleepersNotifier)
+    return hints.notifier
 
 
 def _questions(driver: Any) -> int:
@@ -514,7 +522,7 @@ def test_a_lost_session_is_replaced_before_the_next_hint(
     hints, clock = told
     hints.tell()
     hints.turn()
-    lost = hints.notifier
+    lost = notifier_of(hints)
     server.kill(lost._driver.thread_id())
     eventually(lambda: not lost.is_open, "the session has ended")
     with sleeping(database_url) as sleeper:
@@ -534,7 +542,8 @@ def test_a_session_that_is_lost_by_a_hint_is_replaced_a_second_later(
     hints.tell()
     hints.turn()
     clock.advance(seconds=WAKE_SECONDS)
-    hints.notifier._next = hints.notifier._first = f"KILL {hints.notifier._driver.thread_id()} #%s"
+    notifier = notifier_of(hints)
+    notifier._first = f"KILL {notifier._driver.thread_id()} #%s"
     hints.tell()
     assert hints.turn() == IDLE_SECONDS
     hints.tell()
