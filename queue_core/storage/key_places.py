@@ -171,7 +171,9 @@ class KeyPlaces:
         another one. The last lane is None if no key is left. It locks nothing.
         """
         statements, now = self._store.statements, self._store.clock.now()
-        rows = statements.page_of_keys(connection, after=after, limit=PAGE)
+        # Claims of other keys wait meanwhile: thousands of keys may wait for their rate.
+        due_by = None if changed else now
+        rows = statements.page_of_keys(connection, after=after, limit=PAGE, due_by=due_by)
         lanes = [row.lane for row in rows]
         places = statements.key_places(connection, lanes=lanes) if lanes else ()
         taken = Counter(lane for lane, _, _, stands in places if stands)
@@ -183,8 +185,6 @@ class KeyPlaces:
                 return not taken[row.lane] and (row.arrival_date or FIRST_DATE) <= now
             if changed or allowed is None:
                 return True
-            if row.look_date is not None and row.look_date > now:
-                return False
             return allowed.per_key is None or taken[row.lane] < allowed.per_key
 
         found = [row.lane for row in rows if due(row)]

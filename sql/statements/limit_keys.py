@@ -21,6 +21,7 @@ from sqlalchemy import (
     delete,
     exists,
     insert,
+    or_,
     select,
     update,
 )
@@ -112,15 +113,21 @@ class LimitKeys(Waiting):
         if rows:
             connection.execute(self._change_key, rows)
 
-    def page_of_keys(self, connection: Connection, *, after: str, limit: int) -> list[Row[Any]]:
+    def page_of_keys(
+        self, connection: Connection, *, after: str, limit: int, due_by: datetime | None = None
+    ) -> list[Row[Any]]:
         """(lane, queue_name, arrival_date, look_date, waits) of keys in the order of their lanes.
 
-        `waits`: an entry that waits for a place, if there is one.
+        `waits`: an entry that waits for a place, if there is one. `due_by` leaves out keys that
+        wait for their rate until later, and those that are only kept until then.
         """
-        keys = self._keys
+        keys, first = self._keys, self._first()
         dates = keys.c.arrival_date, keys.c.look_date
-        columns = keys.c.lane, keys.c.queue_name, *dates, self._first().label("waits")
-        mine = (keys.c.table_name == self.main.name, keys.c.lane > after)
+        columns = keys.c.lane, keys.c.queue_name, *dates, first.label("waits")
+        mine = [keys.c.table_name == self.main.name, keys.c.lane > after]
+        if due_by is not None:
+            come = [or_(date.is_(None), date <= due_by) for date in dates]
+            mine += [come[1], or_(come[0], first.is_not(None))]
         return list(
             connection.execute(select(*columns).where(*mine).order_by(keys.c.lane).limit(limit))
         )

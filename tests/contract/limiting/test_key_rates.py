@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tests.contract.cluster import Cluster
-from tests.contract.harness import database_of, meanwhile
-from tests.contract.limiting.key_looks import ANN, hear, lanes, post
+from tests.contract.harness import database_of, meanwhile, statements_of
+from tests.contract.limiting.key_looks import ANN, go_round, hear, lanes, post
 
 
 def test_entries_of_a_key_start_at_its_rate(cluster: Cluster) -> None:
@@ -42,6 +42,20 @@ def test_what_a_node_waits_for_that_has_died_is_known_to_the_others(cluster: Clu
     assert alive.handler.numbers() == [1]
 
 
+def test_a_round_reads_no_keys_that_wait_for_their_rate(cluster: Cluster) -> None:
+    peer = cluster.join("a", handler_threads=10)
+    peer.bus.limit(rate_per_key=1, per=timedelta(days=1))
+    post(peer, 0, 1)
+    post(peer, 2, key="of one entry, which has started")
+    peer.run()
+    go_round(cluster, peer)
+    with statements_of(peer.store.database) as statements:
+        go_round(cluster, peer)
+    assert any("queue_limit_keys" in text for text in statements.texts)
+    assert not any("queue_places" in text for text in statements.texts)
+    assert lanes(peer) == [ANN]
+
+
 def test_a_changed_rate_holds_at_once(cluster: Cluster) -> None:
     peer = cluster.join("a", handler_threads=10)
     peer.bus.limit(rate_per_key=1, per=timedelta(days=1))
@@ -75,7 +89,7 @@ def test_a_rate_that_changes_while_the_keys_are_looked_at_holds_at_once(cluster:
     peer.run()
     cluster.live(15, peer)
 
-    with meanwhile(database_of(peer.bus), "queue_limits", lambda: peer.bus.limit(per_key=2)):
+    with meanwhile(database_of(peer.bus), "queue_limit_keys", lambda: peer.bus.limit(per_key=2)):
         peer.lifecycle.limited.keys.turn(cluster.clock.monotonic())
     peer.run()
     assert sorted(peer.handler.numbers()) == list(range(5))

@@ -151,6 +151,7 @@ class Tables:
         """What a node asks of limit keys now and then."""
         statements, connection = self.statements, self.connection
         statements.page_of_keys(connection, after="", limit=10)
+        statements.page_of_keys(connection, after="", limit=10, due_by=self.now)
         statements.keys_to_look_at(connection, now=self.now, limit=10)
         statements.next_look_at_keys(connection)
         statements.remove_idle_keys(connection, lanes=[ANN])
