@@ -95,6 +95,7 @@ class ClaimedHandOver:
 
     def forget(self, besides: Collection[tuple[int, int]]) -> None:
         """Hold nothing `besides` some claims."""
+        self._holdings.places.reserves.forget()
         self._ledger.keep(besides)
         self._early.clear()
 

@@ -42,7 +42,7 @@ class Holdings:
         self.config = store.config
         self.clock = store.clock
         self.ledger = Ledger(store.config.queue_capacity)
-        self.places = Places(store, self._idle_threads)
+        self.places = Places(store, self._idle_threads, self.ledger.placed)
         self.moves = Moves(store, self.places, self.ledger.place)
         self.node: Node | None = None
         self.name = ""
@@ -102,6 +102,7 @@ class Holdings:
 
     def doubt(self) -> None:
         """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""
+        self.places.reserves.forget()  # this node may have claims that the ledger does not know
         self.doubtful = True
 
     def in_processing(self) -> list[tuple[int, int]]:

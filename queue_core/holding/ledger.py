@@ -93,6 +93,10 @@ class Ledger:
         """Whether an entry has a place of the limited queue with this lane."""
         return record_id in self._origins.get(lane, ())
 
+    def placed(self, lane: Lane) -> set[int]:
+        """The ids of held entries that have places of a limited queue; not to be changed."""
+        return self._origins.get(lane) or set()
+
     def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
         return {
             record_id: count for record_id, count in claims if self._claims.get(record_id) != count

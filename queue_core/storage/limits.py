@@ -48,6 +48,10 @@ class StoredLimits:
 
         def work(connection: Connection) -> None:
             self._limits.put(connection, self._table, limit.lane, columns)
+            statements = self._store.statements
+            if statements.lock_reserves(connection, lane=limit.lane):
+                # They were reserved by other terms. The next claims go by these.
+                statements.list_all(connection, lane=limit.lane)
 
         try:
             self._store.write(None, limit.queue_name, work)

@@ -7,6 +7,7 @@ both, where that costs less. The entries of a dead node are moved by `cluster.re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -26,6 +27,7 @@ from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.places import Claimed, Places
 from queue_core.storage.progress import encode_progress
+from queue_core.storage.seating import Seating
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements.claims import Claim
 from sql.statements.entries import Moved
@@ -71,6 +73,12 @@ class Moves:
         """
         claim = self.to_claim(lane, owner, limit, since, ahead)
         if self._places.lanes:
+            with self._within(claim) as reserved:
+                if reserved is not None:
+                    entries = self._claim(reserved)
+                    found = self._places.reserved(reserved, limit, entries)
+                    if entries:
+                        return self._told(found)
             if self._places.roomy(lane):
                 claimed = self._store.database.write_autocommit(
                     partial(self._places.claim, claim=claim), lambda _, found: found
@@ -78,17 +86,20 @@ class Moves:
                 if claimed is not None:
                     return self._told(claimed)
             return self._told(self._store.database.write(partial(self._claim_places, claim)))
-        move = partial(self._store.statements.move, owner=owner, claim=claim)
-        _, rows = self._run_move(move, lambda connection, moved: moved(connection))
-        entries = _entries(claim, rows)
+        entries = self._claim(claim)
         if not self._places.concern(entries):
             return _all_of(entries)
         # None of them starts before it has a place.
         seat = partial(self._seat, claim=claim, entries=entries)
         return self._told(self._store.database.write(seat))
 
+    def _claim(self, claim: Claim) -> list[Entry]:
+        move = partial(self._store.statements.move, owner=claim.owner, claim=claim)
+        _, rows = self._run_move(move, lambda connection, moved: moved(connection))
+        return _entries(claim, rows)
+
     def _seat(self, connection: Connection, claim: Claim, entries: Sequence[Entry]) -> Claimed:
-        return self._places.seating(connection, claim).seat(entries)
+        return Seating(self._places, connection, claim).seat(entries)
 
     def register(self, owner: str, entries: Sequence[Entry]) -> None:
         """Count entries that `owner` runs, and that took no place, as if they had."""
@@ -100,8 +111,13 @@ class Moves:
             keyed = [entry.record_id for entry in entries if self._places.keys.concern(entry)]
             self._placed(ALL_KEYS, keyed)
 
+    def _claimed(self, claim: Claim, reserved: Claim | None, entries: list[Entry]) -> Claimed:
+        if reserved is None:
+            return _all_of(entries)
+        return self._places.reserved(reserved, claim.limit, entries)
+
     def _claim_places(self, claim: Claim, connection: Connection) -> Claimed:
-        seating = self._places.seating(connection, claim)
+        seating = Seating(self._places, connection, claim)
         rows = (
             [] if seating.claim is None else self._store.statements.claim(connection, seating.claim)
         )
@@ -110,7 +126,14 @@ class Moves:
     def _told(self, claimed: Claimed) -> Claimed:
         for lane, ids in claimed.placed.items():
             self._placed(lane, ids)
+        for lane, reserve in claimed.reserves.items():
+            self._places.reserves.learn(lane, reserve)
         return claimed
+
+    def _within(self, claim: Claim | None) -> AbstractContextManager[Claim | None]:
+        """For a block that claims by a reserve, if there is one: see `Reserves.within`."""
+        places = self._places
+        return places.reserves.within(() if places.keys.queues else places.lanes.values(), claim)
 
     def to_claim(
         self, lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta
@@ -159,10 +182,8 @@ class Moves:
         links = self._store.links
         linked = [one for one in headed if one not in awaited and links.concern(one.entry.headers)]
 
-        limited = claim is not None and self._places.limit_any
-
         def move(connection: Connection) -> Moved:
-            return self._move_checked(connection, owner, batch, None if limited else claim)
+            return self._move_checked(connection, owner, batch, None if limited else taking)
 
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], Claimed | None]:
             ids, rows = moved(connection)
@@ -180,16 +201,21 @@ class Moves:
             if lost:
                 tried = [one for one in finished if one.entry.record_id in lost]
                 lost -= self._recorded(connection, owner, tried, kept=kept)
+            if limited and claim is not None:
+                return lost, self._claim_places(claim, connection)
             if claim is None:
                 return lost, None
-            if limited:
-                return lost, self._claim_places(claim, connection)
-            return lost, _all_of(_entries(claim, rows))
+            return lost, self._claimed(claim, reserved, _entries(claim, rows))
 
-        # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
-        lost, claimed = self._run_move(move, learn, autocommit=not (effects or linked or limited))
-        if claimed is not None:
-            self._told(claimed)
+        with self._within(claim) as reserved:
+            taking = claim if reserved is None else reserved
+            limited = claim is taking is not None and self._places.limit_any
+            # An effect needs a transaction; outcomes alone are one statement, which commits by
+            # itself.
+            autocommit = not (effects or linked or limited)
+            lost, claimed = self._run_move(move, learn, autocommit=autocommit)
+            if claimed is not None:
+                self._told(claimed)
         apart = awaited + [one for one in finished if one.entry.record_id in lost]
         if apart:
             lost -= {one.entry.record_id for one in apart}

@@ -13,7 +13,7 @@ place.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -21,10 +21,11 @@ import msgspec
 from sqlalchemy import Connection
 
 from queue_core.model.entry import Entry, claimed
-from queue_core.model.lanes import SUSPECT, Lane, is_limited
+from queue_core.model.lanes import Lane, is_limited
 from queue_core.model.limit import Limit
 from queue_core.model.rate import Rate
-from queue_core.storage.key_places import ALL_KEYS, KeyPlaces
+from queue_core.storage.key_places import KeyPlaces
+from queue_core.storage.reserves import Reserve, Reserves
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements.base import LARGEST_COUNT
 from sql.statements.claims import Claim
@@ -44,6 +45,7 @@ class Claimed(NamedTuple):
         refused: The lanes of limits that had no more places. When they have one again, as far as
             that is known.
         keys_go_on: When the rate of a limit key allows the next start, if some wait for it.
+        reserves: What it has reserved ahead of the next claims, by the lane of their limit.
     """
 
     entries: list[Entry]
@@ -51,6 +53,7 @@ class Claimed(NamedTuple):
     placed: dict[Lane, list[int]] = {}  # noqa: RUF012 -- never changed
     refused: dict[Lane, datetime | None] = {}  # noqa: RUF012 -- never changed
     keys_go_on: datetime | None = None
+    reserves: dict[Lane, Reserve | None] = {}  # noqa: RUF012 -- never changed
 
 
 class Room(msgspec.Struct, kw_only=True):
@@ -60,6 +63,12 @@ class Room(msgspec.Struct, kw_only=True):
     rate: Rate | None = None
     arrival: datetime = FIRST_DATE
     now: datetime = FIRST_DATE
+    may_reserve: int = 0
+    """Places that the owner may have ahead of its claims, those of its claims among them."""
+    mine: int = 0
+    """Places of the owner's claims."""
+    reserve: Reserve | None = None
+    """What it has reserved."""
 
     @property
     def until(self) -> datetime | None:
@@ -72,22 +81,29 @@ class Room(msgspec.Struct, kw_only=True):
 class Places:
     """The places of one main table's limited queues, as one bus or service takes them."""
 
-    def __init__(self, store: Store, idle_threads: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, idle_threads: Callable[[], int], held: Callable[[Lane], set[int]]
+    ) -> None:
+        """`held` tells the ids of held entries that have places of a limit."""
         self._store = store
         self._idle_threads = idle_threads
         self.keys = KeyPlaces(store, idle_threads)
+        self.reserves = Reserves(held)
         self.lanes = dict[str, Lane]()
         """Of the queues that are limited, as the last look has found; empty, as mostly."""
         self.limit_any = False
         """Whether there are limits, as far as is known. It is asked for each call of a handler."""
         self.nodes = 1
         """The number of live nodes that share the places."""
+        self._known = dict[Lane, Limit]()
         self._tight = set[Lane]()
         """Limits that have a rate, or had no places for sure when they were last taken at once."""
 
     def learn(self, limits: Iterable[Limit]) -> None:
         """These are the limits now."""
         limits = [*limits]
+        known, self._known = self._known, {limit.lane: limit for limit in limits}
+        self.reserves.forget([lane for lane in known if known[lane] != self._known.get(lane)])
         self.lanes = {limit.queue_name: limit.lane for limit in limits if limit.limits_queue}
         self.keys.learn(limits)
         rated = {limit.lane for limit in limits if limit.limits_queue and limit.rate is not None}
@@ -102,7 +118,8 @@ class Places:
 
     def roomy(self, lane: Lane) -> bool:
         """Whether entries claimed from `lane` are likely to find places at once."""
-        at_once = self._store.statements.capabilities.seats_at_once
+        # Of a single limit, there are reserves.
+        at_once = self._store.statements.capabilities.seats_at_once and len(self.lanes) > 1
         return at_once and not (is_limited(lane) or self._tight or self.keys.queues)
 
     def claim(self, connection: Connection, claim: Claim) -> Claimed | None:
@@ -133,15 +150,28 @@ class Places:
         statements.close_claim(connection, keep=True)
         return Claimed(entries, len(entries), placed)
 
-    def seating(self, connection: Connection, claim: Claim) -> Seating:
-        """For a claim in the transaction of `connection`."""
-        return Seating(self, connection, claim)
+    def reserved(self, claim: Claim, limit: int, entries: list[Entry]) -> Claimed:
+        """What a `claim` by a reserve has taken, which was to take up to `limit` entries.
+
+        If it took nothing, or as many as the reserve has places for, the next one goes without it:
+        it may have ended, and entries of other queues need no places of it.
+        """
+        found = len(entries)
+        if not found or found == claim.limit < limit:
+            self.reserves.ended(claim)
+            found = limit
+        placed = {
+            lane: [entry.record_id for entry in those] for lane, those in self.by_lane(entries)
+        }
+        return Claimed(entries, found, placed)
 
     def register(self, connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
         """Count entries that `owner` ran before it knew of their limit, past it if need be."""
         for lane, mine in self.by_lane(entries):
             statements = self._store.statements
             statements.terms(connection, lane=lane)
+            if owner in statements.lock_reserves(connection, lane=lane):
+                statements.list_own(connection, lane=lane, owner=owner)
             held = set(statements.held_places(connection, lane=lane).get(owner, ()))
             claims = [entry.claim for entry in mine if entry.claim not in held]
             if claims:
@@ -159,33 +189,72 @@ class Places:
                 found[lane].append(entry)
         return sorted(found.items())
 
-    def room(self, connection: Connection, lane: Lane, owner: str, wanted: int) -> Room:
-        """Lock a limit, and count its free places for `owner`: at least `wanted`, if there are."""
+    def room(
+        self,
+        connection: Connection,
+        lane: Lane,
+        owner: str,
+        wanted: int,
+        found: Container[int] = (),
+    ) -> Room:
+        """Lock a limit, and count its free places for `owner`: at least `wanted`, if there are.
+
+        Entries that its claim has `found` have no places yet.
+        """
         statements = self._store.statements
         limit = statements.terms(connection, lane=lane)
         if limit is None:  # it has just been removed
             return Room()
         bunches = statements.bunches(connection, lane=lane)
+        reserved = any(bunch.reserved and bunch.owner == owner for bunch in bunches)
+        if reserved or self.reserves.unsure(lane):
+            mine = len(statements.list_own(connection, lane=lane, owner=owner, besides=found))
+            bunches = [bunch for bunch in bunches if bunch.owner != owner] + [Bunch(owner, mine)]
         free = self._free(limit, bunches, owner)
         if free < wanted or len(bunches) > MOST_BUNCHES:
-            bunches = self._counted(connection, lane)
+            bunches = statements.list_all(connection, lane=lane)
             free = self._free(limit, bunches, owner)
         rate = _rate_of(limit)
         if rate is None:
             if free >= wanted:
                 self._tight.discard(lane)
-            return Room(free=max(0, free))
+            mine = sum(bunch.places for bunch in bunches if bunch.owner == owner)
+            return Room(
+                free=max(0, free), may_reserve=self._reserve(limit, bunches, owner), mine=mine
+            )
         now, arrival = self._store.read_time(connection), limit.arrival_date or FIRST_DATE
         # A claimed entry counts as started, so it has to start now.
         free = min(free, rate.free(arrival, now), self._idle_threads())
         return Room(free=max(0, free), rate=rate, arrival=arrival, now=now)
 
     def take(
-        self, connection: Connection, lane: Lane, room: Room, owner: str, entries: Sequence[Entry]
+        self,
+        connection: Connection,
+        lane: Lane,
+        room: Room,
+        *,
+        owner: str,
+        entries: Sequence[Entry],
+        found: Collection[int],
     ) -> None:
-        """Let entries have places, of which there are enough."""
-        claims = [entry.claim for entry in entries]
-        self._store.statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+        """Let entries have places, of which there are enough; `found` are all of the claim."""
+        statements = self._store.statements
+        room.mine += len(entries)
+        # Where more of it is in use, the next claims would soon look for other places anyway.
+        if 2 * room.mine <= room.may_reserve:
+            besides = {*found}.difference(entry.record_id for entry in entries)
+            room.reserve = self.reserves.take(
+                statements,
+                connection,
+                lane,
+                owner=owner,
+                entries=entries,
+                places=room.may_reserve,
+                besides=besides,
+            )
+        else:
+            claims = [entry.claim for entry in entries]
+            statements.take_places(connection, lane=lane, owner=owner, claims=claims)
         if room.rate is not None:
             arrival = room.rate.after(room.arrival, room.now, len(entries))
             self._store.statements.arrived(connection, lane=lane, arrival_date=arrival)
@@ -211,90 +280,19 @@ class Places:
             free = min(limit.concurrency - taken, share - mine)
         return free if limit.per_node is None else min(free, limit.per_node - mine)
 
-    def _counted(self, connection: Connection, lane: Lane) -> list[Bunch]:
-        """Look which claims stand, and enter them anew."""
-        statements = self._store.statements
-        held = statements.held_places(connection, lane=lane)
-        if held:
-            statements.free_places(connection, lane=lane)
-        for owner, claims in held.items():
-            if claims:
-                statements.take_places(connection, lane=lane, owner=owner, claims=claims)
-        return [Bunch(owner, len(claims)) for owner, claims in held.items()]
+    def _reserve(self, limit: Terms, bunches: Sequence[Bunch], owner: str) -> int:
+        """The places that `owner` may have ahead: no more than its share, and than others leave."""
+        # A claim of several queues would have to ask for the reserve of each.
+        if len(self.lanes) > 1 or self.keys.queues:
+            return 0
+        places = LARGEST_COUNT if limit.per_node is None else limit.per_node
+        if limit.concurrency is not None:
+            taken = sum(bunch.places for bunch in bunches if bunch.owner != owner)
+            places = min(places, limit.concurrency // self.nodes, limit.concurrency - taken)
+        return max(0, places)
 
 
 def _rate_of(limit: Terms) -> Rate | None:
     if limit.rate is None or limit.per_microseconds is None or limit.burst is None:
         return None
     return Rate(limit.rate, timedelta(microseconds=limit.per_microseconds), limit.burst)
-
-
-class Seating:
-    """One claim: `claim` tells the claimable entries, or None; then `seat` gives places."""
-
-    def __init__(self, places: Places, connection: Connection, claim: Claim) -> None:
-        self._places = places
-        self._connection = connection
-        self._owner = claim.owner
-        self._lane = Lane(claim.lane)
-        self._rooms = dict[Lane, Room]()
-        self._refused = dict[Lane, datetime | None]()
-        self.claim: Claim | None = claim
-        if is_limited(self._lane):
-            room = self._room(self._lane, claim.limit)
-            if room.free < claim.limit:
-                self._refused[self._lane] = room.until
-                limited = msgspec.structs.replace(claim, limit=room.free)
-                self.claim = limited if room.free else None
-
-    def seat(self, found: Sequence[Entry]) -> Claimed:
-        """Give the entries that the claim has found places, and set aside the others."""
-        if is_limited(self._lane):
-            # Each node runs one suspect at a time, and so doesn't claim it among others.
-            self._leave(SUSPECT, [entry for entry in found if entry.crash_count])
-            entries = [entry for entry in found if not entry.crash_count]
-            if self.claim is not None and len(found) < self.claim.limit:
-                self._refused.clear()  # nothing is left that waits for a place
-        else:
-            entries = list(found)
-        placed, waiting = dict[Lane, list[int]](), set[int]()
-        # All limits are locked before the keys are.
-        for lane, those in self._places.by_lane(entries):
-            self._room(lane, len(those))
-        by_key = self._places.keys.by_lane(entries)
-        rooms = self._places.keys.rooms(self._connection, by_key) if by_key else {}
-        first = self._places.keys.first(rooms, by_key)
-        refused = {
-            lane: [entry for entry in those if entry.record_id not in first]
-            for lane, those in by_key.items()
-        }
-        waiting.update(entry.record_id for those in refused.values() for entry in those)
-        entries = [entry for entry in entries if entry.record_id not in waiting]
-        for lane, those in self._places.by_lane(entries):
-            room = self._room(lane, len(those))
-            seated, left = those[: room.free], those[room.free :]
-            if seated:
-                placed[lane] = [entry.record_id for entry in seated]
-                self._places.take(self._connection, lane, room, self._owner, seated)
-            if left:
-                self._refused[lane] = room.until
-                self._leave(lane, left)
-                waiting.update(entry.record_id for entry in left)
-        entries = [entry for entry in entries if entry.record_id not in waiting]
-        go_on = None
-        if by_key:
-            by_lane = self._places.keys.by_lane(entries)
-            placed[ALL_KEYS] = [entry.record_id for those in by_lane.values() for entry in those]
-            go_on = self._places.keys.settle(
-                self._connection, self._owner, rooms, seated=by_lane, refused=refused
-            )
-        return Claimed(entries, len(found), placed, self._refused, go_on)
-
-    def _room(self, lane: Lane, wanted: int) -> Room:
-        if lane not in self._rooms:
-            self._rooms[lane] = self._places.room(self._connection, lane, self._owner, wanted)
-        return self._rooms[lane]
-
-    def _leave(self, lane: Lane, entries: Sequence[Entry]) -> None:
-        if entries:
-            self._places.set_aside(self._connection, lane, self._owner, entries)

@@ -72,6 +72,15 @@ class MySQLStatements(Statements):
         return self._due(*self._whole)
 
     @memoized_property
+    def _due_reserved(self) -> Any:
+        return self._due(*self._whole).where(self._reserve_stands())
+
+    @memoized_property
+    def _owned_of_limit(self) -> Any:
+        hint = f"FORCE INDEX ({self.tables.claim_index})"
+        return self._by_claims(super()._owned_of_limit).with_hint(self.main, hint)
+
+    @memoized_property
     def _take(self) -> Any:
         # The driver writes the list into the text.
         among = self.main.c.record_id.op("IN")(bindparam("ids"))
@@ -91,26 +100,28 @@ class MySQLStatements(Statements):
         return Walks()
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
+        due = self._due_entries if claim.reserve is None else self._due_reserved
+        given = claim.parameters()
         if self._walks.are_far:
             behind = claim.due_by + timedelta.resolution
             with stopped(connection, self._insert_rows, claim.lane, behind):
-                rows = self._entries(connection, self._due_entries, claim.parameters())
-            self._take_all(connection, claim, rows)
+                rows = self._entries(connection, due, given)
+            self._take_all(connection, given, rows)
             return rows
         began = perf_counter()
-        rows = self._entries(connection, self._due_entries, claim.parameters())
+        rows = self._entries(connection, due, given)
         read = perf_counter()
-        self._take_all(connection, claim, rows)
+        self._take_all(connection, given, rows)
         if 0 < len(rows) < claim.limit:
             self._walks.took(read - began, perf_counter() - read)
         return rows
 
     def _take_all(
-        self, connection: Connection, claim: Claim, rows: Sequence[Sequence[Any]]
+        self, connection: Connection, given: Mapping[str, Any], rows: Sequence[Sequence[Any]]
     ) -> None:
         if rows:
             ids = sorted(row[0] for row in rows)
-            self._change(connection, self._take, {**claim.parameters(), "ids": ids})
+            self._change(connection, self._take, {**given, "ids": ids})
 
     def _batch(self) -> FromClause:
         fields = ", ".join(

@@ -46,6 +46,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
     table,
     true,
@@ -57,14 +58,19 @@ from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import send
 from sql.sqlite.capabilities import SQLITE
-from sql.statements.claims import CLAIM_PARAMETERS, Claim, in_claim_order
+from sql.statements.claims import (
+    CLAIM_PARAMETERS,
+    RESERVE_PARAMETERS,
+    Claim,
+    in_claim_order,
+)
 from sql.statements.entries import Moved, Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch
 from sql.tables import ENTRY_COLUMNS
 
 MOVES = "stickybus_moves"
 """In a connection's `info`: the main tables for whose moves it has views and triggers."""
-_NO_CLAIM = dict.fromkeys(CLAIM_PARAMETERS)
+_NO_CLAIM = dict.fromkeys([*CLAIM_PARAMETERS, *RESERVE_PARAMETERS])
 
 
 class _InsideTrigger(SQLiteCompiler):
@@ -101,9 +107,9 @@ class SQLiteMoves(Statements):
             for statement in self._creation(connection.dialect):
                 send(connection, statement, ())
             known.add(self.main.name)
-        given = _NO_CLAIM if claim is None else claim.parameters()
+        given = {} if claim is None else claim.parameters()
         text, kept = (None, None) if batch is None else (batch.text, batch.kept)
-        given = {**given, "owner": owner, "batch": text, "kept": kept}
+        given = {**_NO_CLAIM, **given, "owner": owner, "batch": text, "kept": kept}
         self._change(connection, self._move, given)
 
         def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
@@ -160,6 +166,7 @@ class SQLiteMoves(Statements):
             "batch": Text(),
             "kept": Boolean(),
             **CLAIM_PARAMETERS,
+            **RESERVE_PARAMETERS,
         }
         return table(f"{self.main.name}_move", *(column(*one) for one in given.items()))
 
@@ -223,10 +230,12 @@ class SQLiteMoves(Statements):
     def _claim_steps(self) -> list[Any]:
         """The statements that do the work of `claim`, in order."""
         main, claimed = self.main, self._claimed
+        unreserved = bindparam("reserve_id", required=True, type_=BigInteger()).is_(None)
+        allowed = or_(unreserved, self._reserve_stands())
         return [
             # The first due entries of the lane are listed,
             delete(claimed),
-            insert(claimed).from_select(["record_id"], self._due(main.c.record_id)),
+            insert(claimed).from_select(["record_id"], self._due(main.c.record_id).where(allowed)),
             # and taken.
             self._take_claimed(),
         ]

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     Integer,
@@ -20,6 +21,8 @@ from sqlalchemy import (
     Select,
     String,
     bindparam,
+    exists,
+    literal_column,
     select,
     update,
 )
@@ -34,7 +37,7 @@ from sql.statements.base import (
     raised,
     raised_column,
 )
-from sql.tables import ENTRY_COLUMNS
+from sql.tables import ENTRY_COLUMNS, in_schema, queue_places
 from sql.types import UtcDateTime, UtcSince
 
 _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
@@ -52,13 +55,27 @@ CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
 
 They are the fields of a `Claim`, in order.
 """
+RESERVE_PARAMETERS: dict[str, TypeEngine[Any]] = {
+    "reserve_lane": String(),
+    "reserve_id": BigInteger(),
+    "reserve_count": Integer(),
+}
+"""The parameters of a claim by a reserve: the fields of a `ReserveName`, in order."""
+
+
+class ReserveName(NamedTuple):
+    """Names a row of places that one node has ahead of its claims, in its primary key."""
+
+    lane: str
+    record_id: int
+    claim_count: int
 
 
 class Claim(msgspec.Struct):
     """A claim, for `owner`, of up to `limit` entries of `lane` due from `since` to `due_by`.
 
     `until` is only a note for those who read the table: leases decide who runs an entry. All dates
-    are in UTC.
+    are in UTC. A claim by a `reserve` takes nothing unless that stands.
     """
 
     lane: str
@@ -67,13 +84,17 @@ class Claim(msgspec.Struct):
     since: datetime
     due_by: datetime
     until: datetime
+    reserve: ReserveName | None = None
 
     def parameters(self) -> dict[str, Any]:
         """As statements take it."""
-        return dict(zip(CLAIM_PARAMETERS, _IN_ORDER(self), strict=True))
+        given = dict(zip(CLAIM_PARAMETERS, _IN_ORDER(self), strict=True))
+        if self.reserve is not None:
+            given |= zip(RESERVE_PARAMETERS, self.reserve, strict=True)
+        return given
 
 
-_IN_ORDER = attrgetter(*Claim.__struct_fields__)
+_IN_ORDER = attrgetter("lane", *list(CLAIM_PARAMETERS)[1:])
 
 
 def in_claim_order(rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
@@ -109,15 +130,39 @@ class Claims(PairStatements):
             "lane": bindparam("owner"),
         }
 
+    def _reserve_stands(self) -> ColumnElement[bool]:
+        """Whether the reserve stands that a claim goes by, locked until the claim has committed.
+
+        Who ends a reserve waits for that, and then counts what was claimed.
+        """
+        places = in_schema(queue_places, self.main.schema)
+        named = [
+            places.c.table_name == self.main.name,
+            *(
+                places.c[column] == bindparam(name, type_=kind)
+                for column, (name, kind) in zip(
+                    ReserveName._fields, RESERVE_PARAMETERS.items(), strict=True
+                )
+            ),
+        ]
+        found: Select[Any] = select(literal_column("1")).select_from(places).where(*named)
+        return exists(found.with_for_update(read=True, key_share=True))
+
     @memoized_property
     def _claim(self) -> Any:
-        main = self.main
+        return self._taking(self._due(self.main.c.record_id))
+
+    @memoized_property
+    def _claim_reserved(self) -> Any:
+        return self._taking(self._due(self.main.c.record_id).where(self._reserve_stands()))
+
+    def _taking(self, due: Select[Any]) -> Any:
         # Without it a planner may run the LIMIT again for each row of a join, and take more than
         # the LIMIT says.
-        due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
+        listed = due.cte("due").prefix_with("MATERIALIZED")
         return (
-            update(main)
-            .where(self._has_id(due.c.record_id))
+            update(self.main)
+            .where(self._has_id(listed.c.record_id))
             .values(**self._taken())
             .returning(*self.columns)
         )
@@ -128,7 +173,8 @@ class Claims(PairStatements):
         The rows are as they are now, or, where they don't say IN_PROCESSING, as they were
         before.
         """
-        return in_claim_order(self._rows(connection, self._claim, claim.parameters()))
+        statement = self._claim if claim.reserve is None else self._claim_reserved
+        return in_claim_order(self._rows(connection, statement, claim.parameters()))
 
     @memoized_property
     def _owned(self) -> Any:

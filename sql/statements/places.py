@@ -5,7 +5,7 @@ A transaction that writes here has locked the limit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import IN_PROCESSING, batches
-from sql.statements.claims import Claim
+from sql.statements.claims import Claim, ReserveName
 from sql.statements.outcomes import Outcomes, encoded
 from sql.tables import in_schema, queue_limits, queue_places
 from sql.types import UtcDateTime
@@ -44,10 +44,16 @@ class Terms(NamedTuple):
 
 
 class Bunch(NamedTuple):
-    """The places that one owner has taken at once, as far as is known."""
+    """The places that one owner has taken at once, as far as is known, or has reserved."""
 
     owner: str
     places: int
+    record_id: int = 0
+
+    @property
+    def reserved(self) -> bool:
+        """Whether it is a reserve."""
+        return self.record_id < 0
 
 
 class Seats(NamedTuple):
@@ -74,6 +80,23 @@ class Places(Outcomes):
     @memoized_property
     def _places(self) -> Table:
         return in_schema(queue_places, self.main.schema)
+
+    @memoized_property
+    def _owned_of_limit(self) -> Any:
+        main, limits = self.main, self._limits
+        queue_name = select(limits.c.queue_name).where(*self._of(limits)).scalar_subquery()
+        return select(main.c.record_id, main.c.claim_count).where(
+            main.c.lane == bindparam("owner", type_=String()),
+            main.c.processing_state == IN_PROCESSING,
+            main.c.queue_name == queue_name,
+        )
+
+    def owned_of_limit(
+        self, connection: Connection, *, lane: str, owner: str, besides: Container[int] = ()
+    ) -> list[tuple[int, int]]:
+        """The claims of a limited queue's entries that an owner has, `besides` some entries."""
+        rows = self._rows(connection, self._owned_of_limit, {"of_lane": lane, "owner": owner})
+        return [(row[0], row[1]) for row in rows if row[0] not in besides]
 
     def _of(self, table: Table) -> list[ColumnElement[bool]]:
         # Not "lane": that is what SQLAlchemy calls a column's new value.
@@ -110,7 +133,7 @@ class Places(Outcomes):
     @memoized_property
     def _bunches(self) -> Any:
         taken = self._places
-        return select(taken.c.owner, taken.c.places).where(*self._of(taken))
+        return select(taken.c.owner, taken.c.places, taken.c.record_id).where(*self._of(taken))
 
     def bunches(self, connection: Connection, *, lane: str) -> list[Bunch]:
         """The places of a limited queue. Some of their claims may stand no longer."""
@@ -120,7 +143,7 @@ class Places(Outcomes):
     @memoized_property
     def _listed(self) -> Any:
         taken = self._places
-        return select(taken.c.owner, taken.c.claims).where(*self._of(taken))
+        return select(taken.c.owner, taken.c.claims, taken.c.record_id).where(*self._of(taken))
 
     @memoized_property
     def _claimed_among(self) -> Any:
@@ -131,7 +154,10 @@ class Places(Outcomes):
     def held_places(self, connection: Connection, *, lane: str) -> dict[str, list[tuple[int, int]]]:
         """The claims that stand, as (record id, claim count), by owner."""
         rows = self._rows(connection, self._listed, {"of_lane": lane})
-        listed = [(owner, _CLAIMS.decode(claims)) for owner, claims in rows]
+        reserving = {owner for owner, _, record_id in rows if record_id < 0}
+        listed = [
+            (owner, _CLAIMS.decode(claims)) for owner, claims, _ in rows if owner not in reserving
+        ]
         claimed = set[tuple[int, int]]()
         for batch in batches(record_id for _, claims in listed for record_id, _ in claims):
             given = {"ids": self._bound_ids(batch)}
@@ -141,7 +167,50 @@ class Places(Outcomes):
         found = dict[str, list[tuple[int, int]]]()
         for owner, claims in listed:
             found.setdefault(owner, []).extend(claim for claim in claims if claim in claimed)
+        for owner in reserving:
+            found[owner] = self.owned_of_limit(connection, lane=lane, owner=owner)
         return found
+
+    @memoized_property
+    def _lock_reserves(self) -> Any:
+        places = self._places
+        reserved = select(places.c.owner).where(*self._of(places), places.c.record_id < 0)
+        return reserved.with_for_update()
+
+    def lock_reserves(self, connection: Connection, *, lane: str) -> list[str]:
+        """Wait until claims by the reserves of a limit have ended; the owners of the reserves."""
+        return [row[0] for row in self._rows(connection, self._lock_reserves, {"of_lane": lane})]
+
+    @memoized_property
+    def _free_own(self) -> Any:
+        places = self._places
+        mine = places.c.owner == bindparam("owner", type_=String())
+        return delete(places).where(*self._of(places), mine)
+
+    def free_own_places(self, connection: Connection, *, lane: str, owner: str) -> None:
+        """Delete an owner's places of a limited queue, its reserve too."""
+        self._change(connection, self._free_own, {"of_lane": lane, "owner": owner})
+
+    def list_own(
+        self, connection: Connection, *, lane: str, owner: str, besides: Container[int] = ()
+    ) -> list[tuple[int, int]]:
+        """End an owner's reserve of a limit, and enter its claims anew, `besides` some entries."""
+        self.free_own_places(connection, lane=lane, owner=owner)  # first: it waits for its claims
+        claims = self.owned_of_limit(connection, lane=lane, owner=owner, besides=besides)
+        if claims:
+            self.take_places(connection, lane=lane, owner=owner, claims=claims)
+        return claims
+
+    def list_all(self, connection: Connection, *, lane: str) -> list[Bunch]:
+        """End all reserves of a limit, and enter anew all of its claims that stand."""
+        self.lock_reserves(connection, lane=lane)  # first: it waits for their claims
+        held = self.held_places(connection, lane=lane)
+        if held:
+            self.free_places(connection, lane=lane)
+        for owner, claims in held.items():
+            if claims:
+                self.take_places(connection, lane=lane, owner=owner, claims=claims)
+        return [Bunch(owner, len(claims)) for owner, claims in held.items()]
 
     @memoized_property
     def _free_places(self) -> Any:
@@ -173,6 +242,19 @@ class Places(Outcomes):
             "owner": owner,
             "places": len(claims),
             "claims": encoded(claims),
+        }
+        self._change(connection, self._take_places, row)
+
+    def reserve_places(
+        self, connection: Connection, *, owner: str, name: ReserveName, places: int
+    ) -> None:
+        """Let an owner that has no places have as many ahead of its claims."""
+        row = {
+            "table_name": self.main.name,
+            **name._asdict(),
+            "owner": owner,
+            "places": places,
+            "claims": "[]",  # all that the owner has
         }
         self._change(connection, self._take_places, row)
 

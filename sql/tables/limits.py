@@ -53,7 +53,8 @@ queue_places = Table(
 )
 """Places of limited queues, those of one claim in a row that bears the first one's name.
 
-Of limit keys, each place has a row.
+Of limit keys, each place has a row. A row with a negative id stands for all claims of an owner, and
+those to come: it lists none.
 
 `claims` lists them in JSON, `places` is their number. One counts as long as its entry is claimed as
 it says, and no longer. So whoever ends, retries or reaps an entry need not know of its place.

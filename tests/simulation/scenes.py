@@ -141,6 +141,19 @@ _LIMITED_BUS: list[Step] = [
 """Two nodes have heard that one entry runs at a time, and both have posted."""
 
 
+def _reserved(limit: int) -> list[Step]:
+    """A node is alone, has reserved as many places as the limit has, and runs one entry."""
+    return [
+        Start("a1"),
+        Change("a1", "bus", "limit", limit),
+        Pass(2.0, ("a1",)),
+        _claim("a1"),
+        _post("a1", 1, boundaries=2),
+        _claim("a1"),
+        _handle("a1", stops=1),
+    ]
+
+
 def _died_with(link: Link) -> list[Step]:
     """A node has died that ran the first of two such entries, and another one has reaped it."""
     return [
@@ -183,6 +196,28 @@ SCENES: dict[str, Scene] = {
     ),
     "places_counted_apart": Scene(
         [*_LIMITED_BUS, Go("a1", "bus.claim", 3), _claim("b1"), _claim("a1")]
+    ),
+    "reserve_taken_for_granted": Scene(
+        [*_reserved(4), _post("a1", 2), Start("b1"), Change("b1", "bus", "limit", 1), _claim("a1")]
+    ),
+    "reserve_after_another_limit": Scene(
+        [*_reserved(4), _post("a1", 2), Start("b1"), Change("b1", "bus", "limit", 1), _claim("a1")]
+    ),
+    "reserve_without_count": Scene([*_reserved(2), _post("a1", 2), _post("a1", 3), _claim("a1")]),
+    "reserve_in_doubt": Scene(
+        [
+            *_reserved(4),
+            _post("a1", 2),
+            _post("a1", 3),
+            Go("a1", "bus.claim", None, Fault.COMMIT_LOST),
+            _post("a1", 4),
+            _post("a1", 5),
+            Pass(2.0, ("a1",)),
+            _claim("a1"),
+        ]
+    ),
+    "reserve_of_the_other_unseen": Scene(
+        [*_reserved(2), Start("b1"), _post("b1", 2), _post("b1", 3), _claim("b1"), _claim("a1")]
     ),
     "sweep_after_a_leave": Scene(
         [

@@ -9,12 +9,15 @@ from threading import get_ident
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 from sqlalchemy import text
 
 from queue_core.model.entry import from_row
 from queue_core.model.lanes import ANY_NODE, limited_lane
+from queue_core.storage.limits import StoredLimits
 from queue_core.storage.places import Claimed, Places
+from queue_core.storage.seating import Seating
 from queue_core.storage.store import FIRST_DATE
 from stickybus import Mode, State
 from tests import requirements as needs
@@ -44,9 +47,14 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def with_two(cluster: Cluster, limit: Mapping[str, Any]) -> Peer:
-    """A node of a limited bus, which has two entries that any node may run."""
+    """A node of a limited bus, which has two entries that any node may run.
+
+    Another queue of its table is limited, too: a node has places ahead only of a single one.
+    """
     peer = cluster.join("a", mode=Mode.POLLING, handler_threads=8)
-    peer.bus.limit(**limit)
+    stored = StoredLimits(peer.store)
+    stored.put(msgspec.structs.replace(peer.bus.limit(**limit), queue_name="other"))
+    peer.lifecycle.limited.look()
     for number in range(2):
         peer.bus.post(Order(number))
     return peer
@@ -128,7 +136,7 @@ def test_what_finds_no_place_is_not_claimed_meanwhile(
 ) -> None:
     peer = with_two(cluster, {"concurrency": 1})
     with monkeypatch.context() as cut:
-        cut.setattr(Places, "seating", Mock(side_effect=MemoryError))
+        cut.setattr(Seating, "__init__", Mock(side_effect=MemoryError))
         with pytest.raises(MemoryError):
             claim(peer)
 

@@ -37,6 +37,7 @@ OPERATIONS = (
     Operation("sweep", Tables.sweep),
     Operation("page of the parked", Tables.park),
     Operation("places of a limited queue", Tables.place, _IN_ORDER),
+    Operation("reserve of a limited queue", Tables.reserve, _IN_ORDER),
     Operation("places of limit keys", Tables.place_of_key, _IN_ORDER),
     Operation("look at limit keys", Tables.look_at_keys, _IN_ORDER | _FEW),
     Operation("lanes and page of the paused", Tables.bring_back, _IN_ORDER),

@@ -22,7 +22,7 @@ from queue_core.model.lanes import (
 from queue_core.model.states import State
 from queue_core.storage.store import FIRST_DATE
 from sql.search_keys import StoredKey
-from sql.statements.claims import Claim
+from sql.statements.claims import Claim, ReserveName
 from sql.statements.entries import Statements
 from sql.statements.outcomes import FinishRow
 from tests.contract.plans.tables import ANN, BATCH, DEAD, NODE, OWN
@@ -38,11 +38,11 @@ class Tables:
     ids: Sequence[int]
     past_ids: Sequence[int]
 
-    def claim(self, lane: str) -> list[Entry]:
+    def claim(
+        self, lane: str, limit: int = BATCH, reserve: ReserveName | None = None
+    ) -> list[Entry]:
         until = self.now + timedelta(minutes=5)
-        claim = Claim(
-            lane=lane, owner=NODE, limit=BATCH, since=FIRST_DATE, due_by=self.now, until=until
-        )
+        claim = Claim(lane, NODE, limit, FIRST_DATE, self.now, until, reserve)
         rows = self.statements.claim(self.connection, claim)
         assert bool(rows) == bool(self.ids)
         return [claimed(row, NODE, until) for row in rows]
@@ -129,6 +129,17 @@ class Tables:
         held = statements.held_places(connection, lane=LIMITED)
         assert bool(held[NODE]) == bool(self.ids)
         statements.free_places(connection, lane=LIMITED)
+
+    def reserve(self) -> None:
+        """What a claim asks and writes that takes a reserve, one by it, and who ends it."""
+        statements, connection = self.statements, self.connection
+        name = ReserveName(LIMITED, -1, 1)
+        statements.list_own(connection, lane=LIMITED, owner=NODE)
+        statements.free_own_places(connection, lane=LIMITED, owner=NODE)
+        statements.reserve_places(connection, owner=NODE, name=name, places=100)
+        self.claim(OWN, 1, name)
+        assert statements.lock_reserves(connection, lane=LIMITED) == [NODE]
+        statements.list_all(connection, lane=LIMITED)
 
     def place_of_key(self) -> None:
         """What claims and endings of entries with limit keys ask and write besides."""

@@ -3,7 +3,16 @@
 Each replaces one function of the engine by one that forgets what that function is there for.
 """
 
-from tests.simulation.planted import fences, hand_over, leases, ledger, links, order_keys, reaping
+from tests.simulation.planted import (
+    fences,
+    hand_over,
+    leases,
+    ledger,
+    links,
+    order_keys,
+    reaping,
+    reserves,
+)
 from tests.simulation.planted.bugs import BUGS, planted
 
 __all__ = [
@@ -16,4 +25,5 @@ __all__ = [
     "order_keys",
     "planted",
     "reaping",
+    "reserves",
 ]
