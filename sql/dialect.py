@@ -139,6 +139,12 @@ class Dialect:
         """The lock for one block in which the library writes."""
         return NO_LOCK
 
+    def writes_for_caller(self) -> None:
+        """A caller's transaction has written what this process looks for when it ends.
+
+        So its commit is none of others.
+        """
+
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
         """The block of a transaction in which the user's code writes, in this thread."""
         del connection

@@ -201,6 +201,8 @@ class Poster:
         ids = self._store.inside_borrowed(borrowed, post.queue_name, work)
         if rows[0]["lane"] == ANY_NODE:
             self._hints.tell_after(borrowed)
+        if claimed:
+            self._store.database.dialect.writes_for_caller()
         if not holdings.running:
             return ids
         earliest = min(row["effective_date"] for row in rows)

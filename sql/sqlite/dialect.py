@@ -271,6 +271,10 @@ class SQLite(Dialect):
             )
         return SQLiteWriterLock(self._queue)
 
+    def writes_for_caller(self) -> None:
+        # Its transaction has the write lock: until it ends, nobody else commits.
+        self._queue.changes += 1
+
     def autocommit(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         self._set_wait(connection, 0.0)
         return patiently(partial(work, connection), self._limits.lock)

@@ -29,7 +29,7 @@ class Queue:
         """Shared by all that writes to one file. It knows whose it is."""
         self.longest_wait_seconds = 0.0
         self.changes = 0
-        """Raised when a turn begins and when it ends.
+        """Raised when a turn begins and when it ends, and by a post in a caller's transaction.
 
         It tells own commits from those of other processes.
         """

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import URL
 
 from sql.database import Database
-from sql.sqlite.file_watch import TICK_SECONDS
+from sql.sqlite.file_watch import OWN_WAKE_SECONDS, TICK_SECONDS
 from sql.watching import Heard, Watch
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
@@ -26,11 +26,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.stopped_for = self.stops_for = 0.0
+        self.stands_at: float | None = None
         self.readings = 0
 
     def __call__(self) -> float:
         """The time. The thread stops after it was told, for `stops_for` seconds."""
-        now = time.monotonic() + self.stopped_for
+        now = time.monotonic() + self.stopped_for if self.stands_at is None else self.stands_at
         self.stopped_for += self.stops_for
         self.stops_for = 0.0
         self.readings += 1
@@ -48,24 +49,35 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def heard(database_url: URL, clock: Clock) -> Iterator[Callable[[], Heard]]:
-    """Waits for the next hint."""
+def database(database_url: URL) -> Iterator[Database]:
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def hints(database: Database, clock: Clock) -> Iterator[queue.Queue[Heard]]:
+    """All hints so far that were not taken yet."""
     found = queue.Queue[Heard]()
     watch = Watch("orders", clock)
-    database = Database(database_url)
 
     def listen() -> None:
-        with closing(database.dialect.commits_of_others(database.engine, watch)) as hints:
-            for hint in hints:
+        with closing(database.dialect.commits_of_others(database.engine, watch)) as told:
+            for hint in told:
                 found.put(hint)
 
     thread = threading.Thread(target=listen)
     thread.start()
-    yield lambda: found.get(timeout=BOUND_SECONDS)
+    yield found
     watch.bell.ring()
     thread.join()
     watch.bell.close()
-    database.close()
+
+
+@pytest.fixture
+def heard(hints: queue.Queue[Heard]) -> Callable[[], Heard]:
+    """Waits for the next hint."""
+    return lambda: hints.get(timeout=BOUND_SECONDS)
 
 
 @needs.heard_commits
@@ -102,3 +114,27 @@ def test_a_commit_within_the_same_tick_of_the_files_clock_is_heard_by_a_thread_t
             os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
             assert log.stat().st_size == before.st_size
             heard()
+
+
+@needs.sqlite
+def test_the_commit_of_a_callers_post_is_not_taken_for_that_of_others(
+    database_url: URL, database: Database, hints: queue.Queue[Heard], clock: Clock
+) -> None:
+    """What it has posted is looked for anyway; a look for more comes a little later."""
+    hints.get(timeout=BOUND_SECONDS)
+    assert database_url.database is not None
+    with closing(sqlite3.connect(database_url.database, isolation_level=None)) as caller:
+        clock.stands_at = time.monotonic()
+        caller.execute("BEGIN IMMEDIATE")
+        caller.execute("CREATE TABLE notes (note TEXT)")
+        database.dialect.writes_for_caller()
+        clock.wait(10)
+        caller.execute("COMMIT")
+        clock.wait(10)
+        assert hints.empty()
+
+        clock.stands_at += OWN_WAKE_SECONDS * 2
+        hints.get(timeout=BOUND_SECONDS)
+
+        caller.execute("INSERT INTO notes VALUES ('another process')")
+        hints.get(timeout=BOUND_SECONDS)
