@@ -14,6 +14,7 @@ from sqlalchemy import (
     Select,
     Table,
     Update,
+    bindparam,
     case,
     literal,
     null,
@@ -157,6 +158,14 @@ class PairStatements(HotStatements):
         It is looked up in the primary key.
         """
         return self.main.c.record_id == record_id
+
+    def _among(self) -> ColumnElement[bool]:
+        """Whether an entry's id is one of the bound ids."""
+        return self.main.c.record_id.op("IN")(bindparam("ids"))  # the driver writes them down
+
+    def _bound_ids(self, ids: list[int]) -> Any:
+        """Ids as the driver takes them."""
+        return ids
 
     def _by_id(self, table: Table, statement: S) -> S:
         """The same change of rows named by ids, made to look them up in the primary key."""

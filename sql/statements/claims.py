@@ -178,18 +178,15 @@ class Claims(PairStatements):
 
     @memoized_property
     def _owned(self) -> Any:
-        named = self.main.c.record_id.in_(bindparam("ids", expanding=True))
-        return self._owned_where(named, self.columns)
+        return self._owned_where(self._among())
 
     @memoized_property
     def _owned_one(self) -> Any:
-        return self._owned_where(self.main.c.record_id == bindparam("record_id"), self._whole)
+        return self._owned_where(self.main.c.record_id == bindparam("record_id"))
 
-    def _owned_where(
-        self, condition: ColumnElement[bool], columns: Sequence[ColumnElement[Any]]
-    ) -> Any:
+    def _owned_where(self, condition: ColumnElement[bool]) -> Any:
         main = self.main
-        return select(*columns).where(
+        return select(*self._whole).where(
             condition,
             main.c.processing_owner == bindparam("owner"),
             main.c.processing_state == IN_PROCESSING,
@@ -202,10 +199,11 @@ class Claims(PairStatements):
 
         It proves that their transaction committed.
         """
-        if len(ids) == 1:  # most often, and the driver alone is faster
+        if len(ids) == 1:  # most often, and an equality is faster
             one = {"record_id": ids[0], "owner": owner}
             return self._entries(connection, self._owned_one, one)
-        return connection.execute(self._owned, {"ids": list(ids), "owner": owner}).all()
+        several = {"ids": self._bound_ids([*ids]), "owner": owner}
+        return self._entries(connection, self._owned, several)
 
     def held(
         self, connection: Connection, *, owner: str, record_id: int, claim_count: int

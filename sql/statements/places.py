@@ -103,14 +103,6 @@ class Places(Outcomes):
         lane = bindparam("of_lane", type_=String())
         return [table.c.table_name == self.main.name, table.c.lane == lane]
 
-    def _among(self) -> ColumnElement[bool]:
-        """Whether an entry's id is one of the bound ids."""
-        return self.main.c.record_id.op("IN")(bindparam("ids"))  # the driver writes them down
-
-    def _bound_ids(self, ids: list[int]) -> Any:
-        """Ids as the driver takes them."""
-        return ids
-
     @memoized_property
     def _terms(self) -> Any:
         columns = [self._limits.c[name] for name in Terms._fields]
