@@ -142,7 +142,8 @@ class Finisher:
             if self._writing:
                 return IDLE_SECONDS  # for the other loop, which goes on when it has written
             # In real time: this is about the load of machines, which no manual clock moves.
-            _machine.wait(self._gathered, self._next_turn - _machine.monotonic())
+            if (pause := self._next_turn - _machine.monotonic()) > 0:
+                _machine.wait(self._gathered, pause)
         began = _machine.monotonic()
         self._writing.add(threading.get_ident())
         try:
@@ -158,7 +159,11 @@ class Finisher:
 
         `claim`: the transaction may claim as well.
         """
-        return 0.0 if self._turn(claim=claim) else min(IDLE_SECONDS, self._parked_log.tell())
+        written = self._turn(claim=claim)
+        # After several, others are likely to follow: the loop gathers them without being woken.
+        if len(written) > 1 or self._outcomes:
+            return 0.0
+        return min(IDLE_SECONDS, self._parked_log.tell())
 
     def _turn(self, *, claim: bool) -> list[Outcome]:
         if not self._outcomes:

@@ -137,6 +137,21 @@ def test_retries_alone_touch_no_history(cluster: Cluster) -> None:
     ]
 
 
+@pytest.mark.parametrize(("outcomes", "goes_on"), [(1, False), (2, True)])
+def test_a_finish_loop_waits_to_be_woken_after_a_lone_outcome(
+    cluster: Cluster, outcomes: int, *, goes_on: bool
+) -> None:
+    """After several it gathers the next ones at once."""
+    node = cluster.join("a")
+    node.bus.post_many(Order(number) for number in range(outcomes))
+    node.claim()
+    node.lifecycle.pool.run_submitted()
+    finisher = node.lifecycle.finisher
+    assert (finisher.turn() == 0) is goes_on
+    assert len(node.bus.history()) == outcomes
+    assert finisher.turn() > 0
+
+
 @needs.one_writer
 def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
     cluster: Cluster,
