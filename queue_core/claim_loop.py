@@ -18,10 +18,14 @@ from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
 from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.posting.announced_commits import AnnouncedCommits
+from queue_core.posting.commit_rate import GATHER_SECONDS
 from queue_core.running.pools import Pools
 from queue_core.running.watchdog import Watchdog
+from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
+
+_machine = SystemClock()
 
 
 class ClaimLoop:
@@ -62,7 +66,9 @@ class ClaimLoop:
         self._watchdog = watchdog
         self._backlog = backlog
         self.awake = awake
-        self._loop = Loop(f"{holdings.config.table}-claim", self.turn, self._clock, signal=awake)
+        self._loop = Loop(
+            f"{holdings.config.table}-claim", self.turn_in_time, self._clock, signal=awake
+        )
         self._next_turn_at = math.inf
         """Monotonic time of the next scheduled turn.
 
@@ -76,6 +82,20 @@ class ClaimLoop:
     def stop(self) -> None:
         """Let the turn end and the thread with it."""
         self._loop.stop()
+
+    def turn_in_time(self) -> float:
+        """Take a turn, and let commits gather for a while if callers' transactions end quickly.
+
+        Whatever else wakes the loop ends that while.
+        """
+        announced, gathered = self.announced, self.announced.gathering
+        pause = self.turn()
+        announced.gathering = announced.rate.is_high(_machine.monotonic())
+        if announced.gathering:
+            _machine.wait(self.awake, min(pause, GATHER_SECONDS))
+            return 0.0
+        # Some may have been announced during the turn, and have left the next look to the loop.
+        return 0.0 if gathered else pause
 
     def turn(self) -> float:
         """Hand over due entries, as far as there is room.

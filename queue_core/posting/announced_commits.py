@@ -14,7 +14,9 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.commit_looks import FIRST_LOOK_SECONDS, LOOKS
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.model.transit import Transit, those_of
+from queue_core.posting.commit_rate import CommitRate
 from queue_core.posting.posted_hand_over import PostedHandOver
+from queue_core.runtime.clock import monotonic
 from queue_core.runtime.lock import Lock
 
 LATE_LOOK_SECONDS = 1.0
@@ -42,6 +44,9 @@ class AnnouncedCommits:
         self._hand_over = hand_over
         self._claimer = claimer
         self.looked_for: list[_Announced] = []
+        self.rate = CommitRate()
+        self.gathering = False
+        """Whether the claim loop looks again soon, without being woken."""
         self._lock = Lock()
 
     def add(self, ids: list[int]) -> None:
@@ -53,7 +58,9 @@ class AnnouncedCommits:
         until = holdings.clock.monotonic() + holdings.config.node.lease_seconds
         with self._lock:
             self.looked_for.append(_Announced(ids, until))
-        self._claimer.turn_soon()
+        self.rate.count(monotonic())
+        if not self.gathering:
+            self._claimer.turn_soon()
 
     def ids(self) -> set[int]:
         """All that is looked for."""

@@ -1,0 +1,37 @@
+"""The rate at which callers' transactions with posts end in this process.
+
+In real time: this is about the load of machines, which no manual clock moves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+MANY, MANY_SECONDS = 10, 0.015
+"""So many transactions that end within so many seconds come quickly: more than 600 a second."""
+GATHER_SECONDS = 0.003
+"""The longest pause between two looks for commits while transactions come quickly.
+
+Each look takes the claim loop, and wakes handlers and a finish loop, which all share Python's one
+lock with the callers. A transaction that comes longer after the one before waits for nothing.
+"""
+
+
+class CommitRate:
+    """Counted in the callers' threads, and asked for by the claim loop."""
+
+    def __init__(self) -> None:
+        self._latest = deque[float](maxlen=MANY)
+
+    def count(self, now: float) -> None:
+        """A transaction has ended, or is about to."""
+        self._latest.append(now)
+
+    def is_high(self, now: float) -> bool:
+        """Whether others are likely to end soon."""
+        latest = [*self._latest]
+        return (
+            len(latest) == MANY
+            and now - latest[0] < MANY_SECONDS
+            and now - latest[-1] < GATHER_SECONDS
+        )
