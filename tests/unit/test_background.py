@@ -23,7 +23,7 @@ async def _number() -> int:
 
 def test_a_call_that_comes_during_the_end_is_refused_and_begins_no_other_loop() -> None:
     background, before = Background(), loops()
-    assert background.run(_number()) == 1
+    assert asyncio.run(background.run_async(_number())) == 1
     assert loops() == before + 1
     ending, goes_on = threading.Event(), threading.Event()
 
@@ -35,13 +35,11 @@ def test_a_call_that_comes_during_the_end_is_refused_and_begins_no_other_loop() 
         end = pool.submit(background.end, last)
         assert ending.wait(BOUND_SECONDS)
         with pytest.raises(LifecycleError):
-            background.run(_number())
-        with pytest.raises(LifecycleError):
             asyncio.run(background.run_async(_number()))
         goes_on.set()
         end.result(BOUND_SECONDS)
     with pytest.raises(LifecycleError):
-        background.run(_number())
+        asyncio.run(background.run_async(_number()))
     eventually(lambda: loops() == before, "the loop's thread ends")
 
 
@@ -59,7 +57,7 @@ def test_the_last_call_sees_all_that_have_begun() -> None:
         await asyncio.wait(others)
 
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(background.run, never())
+        waits = pool.submit(asyncio.run, background.run_async(never()))
         assert begun.wait(BOUND_SECONDS)
         background.end(last)
         assert isinstance(waits.exception(BOUND_SECONDS), BaseException)

@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, on which all calls of all threads and loops run.
+"""An event loop in a thread of its own, on which the claims that coroutines await run.
 
-So one set of connections serves them all, a wait needs no thread, and any wait can be cancelled.
+So one set of connections serves all loops, a wait needs no thread, and any wait can be cancelled.
 """
 
 from __future__ import annotations
@@ -30,16 +30,10 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run it, and wait in this thread. Raises LifecycleError after the end."""
-        with self._lock:
-            future = asyncio.run_coroutine_threadsafe(call, self._begun(call))
-        return _result(future)
-
     async def run_async(self, call: Coroutine[Any, Any, T]) -> T:
         """Run it, and await it. A cancellation waits until the call has ended, too.
 
-        Raises as `run`.
+        Raises LifecycleError after the end.
         """
         running = _Running(call)
         with self._lock:
@@ -67,7 +61,7 @@ class Background:
             loop = self._loop
             future = asyncio.run_coroutine_threadsafe(last(), loop)
         try:
-            _result(future)
+            future.result()
         finally:
             loop.call_soon_threadsafe(loop.stop)
 
@@ -81,14 +75,6 @@ class Background:
             threading.Thread(target=_turn, args=(loop,), name=THREAD, daemon=True).start()
             self._loop, self._pid = loop, os.getpid()
         return self._loop
-
-
-def _result(future: Future[T]) -> T:
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # a signal has ended the wait: nobody wants the result
-        raise
 
 
 class _Running:

@@ -29,13 +29,8 @@ class GrpcTransport:
 
     def __init__(self, address: Address) -> None:
         # The channel of threads: those of event loops disturb one another if a process has several.
-        if address.encrypts:
-            self._channel = grpc.secure_channel(address.authority, _tls(address), OPTIONS)
-        else:
-            self._channel = grpc.insecure_channel(address.authority, OPTIONS)
-        self._metadata = (
-            () if address.token is None else (("authorization", f"Bearer {address.token}"),)
-        )
+        self._channel = channel_to(address)
+        self._metadata = metadata_of(address)
 
     async def call(self, name: str, request: bytes, timeout_seconds: float) -> bytes:
         """See `Transport.call`."""
@@ -52,7 +47,7 @@ class GrpcTransport:
         if call.code() is grpc.StatusCode.OK:
             answer: bytes = call.result()
             return answer
-        raise _error(call)
+        raise error_of(call)
 
     async def close(self) -> None:
         """See `Transport.close`."""
@@ -64,7 +59,20 @@ def _set(ended: asyncio.Future[None]) -> None:
         ended.set_result(None)
 
 
-def _error(call: Any) -> Exception:
+def channel_to(address: Address) -> grpc.Channel:
+    """A channel, which connects with its first call."""
+    if address.encrypts:
+        return grpc.secure_channel(address.authority, _tls(address), OPTIONS)
+    return grpc.insecure_channel(address.authority, OPTIONS)
+
+
+def metadata_of(address: Address) -> tuple[tuple[str, str], ...]:
+    """What is sent with each call."""
+    return () if address.token is None else (("authorization", f"Bearer {address.token}"),)
+
+
+def error_of(call: Any) -> Exception:
+    """The error of a call that has failed."""
     details = call.details() or call.code().name
     if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return PayloadTooLargeError(

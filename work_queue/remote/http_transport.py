@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from http import HTTPStatus
 
 import httpx
 
@@ -23,13 +24,10 @@ class HttpTransport:
     """See `Transport`."""
 
     def __init__(self, address: Address) -> None:
-        headers = {"Content-Type": CONTENT_TYPE}
-        if address.token is not None:
-            headers["Authorization"] = f"Bearer {address.token}"
         self._client = httpx.AsyncClient(
             base_url=f"{address}{PATH}/",
-            headers=headers,
-            verify=_tls(address) if address.encrypts else False,
+            headers=headers_of(address),
+            verify=context_of(address) if address.encrypts else False,
             # As many as there are claims that wait: each holds one.
             limits=httpx.Limits(
                 max_connections=None,
@@ -47,19 +45,31 @@ class HttpTransport:
             raise UnsentError(_said(error)) from error
         except httpx.HTTPError as error:
             raise LostError(_said(error)) from error
-        if answer.headers.get("Content-Type", "").startswith(CONTENT_TYPE):
-            return answer.content
-        said = f"status {answer.status_code}"
-        if answer.is_server_error:
-            raise LostError(said)
-        raise StrangeError(said)
+        return body_of(answer.status_code, answer.headers.get("Content-Type", ""), answer.content)
 
     async def close(self) -> None:
         """See `Transport.close`."""
         await self._client.aclose()
 
 
-def _tls(address: Address) -> ssl.SSLContext:
+def headers_of(address: Address) -> dict[str, str]:
+    """What is sent with each call."""
+    headers = {"Content-Type": CONTENT_TYPE}
+    if address.token is not None:
+        headers["Authorization"] = f"Bearer {address.token}"
+    return headers
+
+
+def body_of(status: int, content_type: str, body: bytes) -> bytes:
+    """The body of an answer. Raises LostError and StrangeError for those of others."""
+    if content_type.startswith(CONTENT_TYPE):
+        return body
+    failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    raise (LostError if failed else StrangeError)(f"status {status}")
+
+
+def context_of(address: Address) -> ssl.SSLContext:
+    """Of encrypted connections. Raises ConfigurationError for a file that can't be used."""
     tls = address.tls
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)

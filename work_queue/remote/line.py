@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from queue_core.errors import (
@@ -15,13 +16,22 @@ from queue_core.errors import (
 )
 from work_queue.remote.address import Address
 from work_queue.remote.background import Background
-from work_queue.remote.transport import LostError, StrangeError, Transport, UnsentError
+from work_queue.remote.blocking_calls import BlockingCalls
+from work_queue.remote.transport import (
+    BlockingTransport,
+    LostError,
+    StrangeError,
+    Transport,
+    UnsentError,
+)
 from work_queue.wire import calls as wire
 
 ANSWER_SECONDS = 60.0
 """The longest time to an answer, besides the wait of a claim."""
 LEAVE_SECONDS = 2.0
 """How long the end of a claim that nobody wants any more may take, before its connection is cut."""
+
+NO_ANSWER = (UnsentError, LostError, StrangeError)
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -31,27 +41,46 @@ class Line:
     """May be used by any threads and event loops, and after a fork."""
 
     def __init__(
-        self, address: Address, connect: Callable[[Address], Transport], cap_bytes: int
+        self,
+        address: Address,
+        connect: Callable[[Address], Transport],
+        connect_blocking: Callable[[Address], BlockingTransport],
+        cap_bytes: int,
     ) -> None:
         self.address = address
         self._connect = connect
-        self._cap_bytes = cap_bytes
+        self.cap_bytes = cap_bytes
         self._background = Background()
+        self._blocking = BlockingCalls(lambda: connect_blocking(address))
         self._transports = dict[asyncio.AbstractEventLoop, Transport]()
         """One for this process, and those from before a fork: what ends them would be sent."""
-        self._closed = False
+        self.closed = False
         self._answered = False
         """Whether a service has ever answered here."""
 
     def call(self, call: wire.Call[Request, Result], request: Request) -> Result:
-        """Do a call from any thread, which also writes and reads the bytes."""
-        self.check_open()
-        body = call.ask(request, self._cap_bytes)
-        return self._read(call, self._background.run(self._send(call, body)))
+        """Do a call in this thread."""
+        with self.begun() as transport:
+            return self.call_on(transport, call, request, ANSWER_SECONDS)
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run the asking coroutine, and wait in this thread."""
-        return self._background.run(work)
+    def call_on(
+        self,
+        transport: BlockingTransport,
+        call: wire.Call[Request, Result],
+        request: Request,
+        seconds: float,
+    ) -> Result:
+        """Do a call on this transport, and wait so long for its answer."""
+        body = call.ask(request, self.cap_bytes)
+        try:
+            data = transport.call(call.name, body, seconds)
+        except NO_ANSWER as error:
+            raise self.failed(call, error) from error
+        return self.read(call, data)
+
+    def begun(self) -> AbstractContextManager[BlockingTransport]:
+        """A block in which a call of this thread runs. Raises LifecycleError after the end."""
+        return self._blocking.begun()
 
     async def run_async(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run the asking coroutine, and await it on any loop."""
@@ -61,20 +90,21 @@ class Line:
         self, call: wire.Call[Request, Result], request: Request, wait_seconds: float = 0.0
     ) -> Result:
         """Do a call within what runs."""
-        body = call.ask(request, self._cap_bytes)
-        return self._read(call, await self._send(call, body, wait_seconds))
+        body = call.ask(request, self.cap_bytes)
+        return self.read(call, await self._send(call, body, wait_seconds))
 
     def check_open(self) -> None:
         """Raise LifecycleError after the end."""
-        if self._closed:
+        if self.closed:
             raise LifecycleError("the work queue was closed. Nothing was done.")
 
-    def close(self, first: Collection[asyncio.Task[Any]]) -> None:
-        """End what runs: these `first`, which get a while for it.
+    def close(self, first: Collection[asyncio.Task[Any]], leave: Callable[[], None]) -> None:
+        """End what runs, which gets a while for it: these `first`, and those in threads by `leave`.
 
         In a child process of a fork only its memory is let go.
         """
-        self._closed = True
+        self.closed = True
+        self._blocking.end(leave, LEAVE_SECONDS)
         self._background.end(lambda: self._end(first))
 
     async def _end(self, first: Collection[asyncio.Task[Any]]) -> None:
@@ -94,22 +124,27 @@ class Line:
     ) -> bytes:
         try:
             return await self._carrier().call(call.name, body, wait_seconds + ANSWER_SECONDS)
-        except UnsentError as error:
-            raise DatabaseUnreachableError(
-                f"{call.name}: the service {self.address} can't be reached: {error}. Nothing was "
-                "sent, and nothing was done.",
-                url=str(self.address),
-            ) from error
-        except LostError as error:
-            raise self._lost(call, str(error)) from error
-        except StrangeError as error:
-            raise self._strange(call, str(error)) from error
+        except NO_ANSWER as error:
+            raise self.failed(call, error) from error
         except asyncio.CancelledError:
-            if self._closed and call is not wire.CLAIM:
+            if self.closed and call is not wire.CLAIM:
                 raise self._lost(call, "the work queue was closed") from None
             raise
 
-    def _read(self, call: wire.Call[Request, Result], data: bytes) -> Result:
+    def failed(self, call: wire.Call[Any, Any], error: Exception) -> StickybusError:
+        """What a call raises without an answer."""
+        if isinstance(error, StrangeError):
+            return self._strange(call, str(error))
+        if isinstance(error, LostError):
+            return self._lost(call, "the work queue was closed" if self.closed else str(error))
+        return DatabaseUnreachableError(
+            f"{call.name}: the service {self.address} can't be reached: {error}. Nothing was "
+            "sent, and nothing was done.",
+            url=str(self.address),
+        )
+
+    def read(self, call: wire.Call[Request, Result], data: bytes) -> Result:
+        """The result in an answer."""
         try:
             result = call.answered(data)
         except ValueError as error:

@@ -16,7 +16,7 @@ from work_queue.modified import Modified
 from work_queue.remote.address import Address
 from work_queue.remote.line import Line
 from work_queue.remote.remote_claims import RemoteClaims
-from work_queue.remote.transport import Transport
+from work_queue.remote.transport import BlockingTransport, Transport
 from work_queue.requests import (
     DocClaimRequest,
     DocQuery,
@@ -39,10 +39,15 @@ class RemoteBackend:
     takes_connections = False
 
     def __init__(
-        self, address: Address, connect: Callable[[Address], Transport], *, max_value_bytes: int
+        self,
+        address: Address,
+        connect: Callable[[Address], Transport],
+        connect_blocking: Callable[[Address], BlockingTransport],
+        *,
+        max_value_bytes: int,
     ) -> None:
         self.address = address
-        line = self._line = Line(address, connect, max_value_bytes)
+        line = self._line = Line(address, connect, connect_blocking, max_value_bytes)
         claims = self._claims = RemoteClaims(line)
         self.try_claim = claims.try_claim
         self.claim = claims.claim
@@ -133,7 +138,7 @@ class RemoteBackend:
 
     def close(self) -> None:
         """See `Backend.close`. In a child process of a fork only its memory is let go."""
-        self._line.close(self._claims.running)
+        self._line.close(self._claims.running, self._claims.leave)
 
 
 def _no(connection: Any) -> None:

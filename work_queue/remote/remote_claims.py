@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import suppress
 from typing import Any
 
 from queue_core.errors import StickybusError
 from work_queue.modification import Renew
-from work_queue.remote.line import LEAVE_SECONDS, Line
+from work_queue.remote.line import ANSWER_SECONDS, LEAVE_SECONDS, Line
+from work_queue.remote.transport import BlockingTransport
 from work_queue.requests import ClaimRequest
 from work_queue.task import Task
 from work_queue.wire import calls as wire
@@ -24,16 +26,54 @@ class RemoteClaims:
     def __init__(self, line: Line) -> None:
         self._line = line
         self.running = set[asyncio.Task[Any]]()
+        """Those that coroutines await."""
+        self._waiting = dict[str, BlockingTransport]()
+        """Those that threads wait for, by ticket."""
 
     def try_claim(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim`."""
-        self._line.check_open()
-        return self._line.run(self._claim(request, 0.0))
+        return self.claim(request, 0.0)
 
     def claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """See `Backend.claim`."""
-        self._line.check_open()
-        return self._line.run(self._claim(request, timeout_seconds))
+        rounds = _Rounds(timeout_seconds)
+        while True:
+            taken = self._taken(rounds.claim(request))
+            if taken or rounds.are_over():
+                return taken
+
+    def _taken(self, claim: wire.Claim) -> list[Task]:
+        line = self._line
+        with line.begun() as transport:
+            self._waiting[claim.ticket] = transport
+            try:
+                line.check_open()  # `leave` has not seen this one otherwise
+                seconds = claim.timeout_seconds + ANSWER_SECONDS
+                taken = line.call_on(transport, wire.CLAIM, claim, seconds)
+            except StickybusError:
+                line.check_open()
+                raise
+            except BaseException:
+                with suppress(StickybusError):
+                    self._end(claim.ticket, transport)
+                raise
+            finally:
+                self._waiting.pop(claim.ticket, None)
+            if line.closed and taken:
+                with suppress(StickybusError):
+                    line.call_on(transport, wire.MODIFY, _release(taken), LEAVE_SECONDS)
+        line.check_open()
+        return taken
+
+    def leave(self) -> None:
+        """End the claims that threads wait for. Each thread sees that the line was closed."""
+        with suppress(StickybusError):  # if one fails, all would
+            for ticket, transport in tuple(self._waiting.items()):
+                self._end(ticket, transport)
+
+    def _end(self, ticket: str, transport: BlockingTransport) -> None:
+        """Let the service release what a claim took, or takes. If that fails, its lease ends."""
+        self._line.call_on(transport, wire.LEAVE, wire.Leave(ticket), LEAVE_SECONDS)
 
     async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim_async`."""
@@ -47,18 +87,14 @@ class RemoteClaims:
 
     async def _claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """Claim in rounds, until there is something, or the time has passed."""
-        end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        current = asyncio.current_task()
+        rounds, current = _Rounds(timeout_seconds), asyncio.current_task()
         assert current is not None  # noqa: S101 -- coroutines run in tasks
         self.running.add(current)
         try:
             while True:
-                left = ROUND_SECONDS if end is None else max(0.0, end - time.monotonic())
-                wait = min(left, ROUND_SECONDS)
-                if taken := await self._round(wire.Claim(request, wait, secrets.token_hex(16))):
+                taken = await self._round(rounds.claim(request))
+                if taken or rounds.are_over():
                     return taken
-                if end is not None and time.monotonic() >= end:
-                    return []
         except asyncio.CancelledError:
             self._line.check_open()
             raise
@@ -74,15 +110,31 @@ class RemoteClaims:
             raise
 
     async def _leave(self, claim: wire.Claim, asking: asyncio.Future[list[Task]]) -> None:
-        """End a claim, and give back its tasks so far. If that fails, its lease ends."""
+        """See `_end`; its connection is cut after that."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._line.ask(wire.LEAVE, wire.Leave(claim.ticket))
-                taken = await asking
-                if taken:
-                    release = tuple(Renew(task.ref, 0.0, undo_claim=True) for task in taken)
-                    await self._line.ask(wire.MODIFY, wire.Modify(claim.request.claimant, release))
         except (StickybusError, TimeoutError):
             pass
         finally:
             asking.cancel()
+
+
+class _Rounds:
+    """The calls of one claim, which together wait as long as it does."""
+
+    def __init__(self, timeout_seconds: float | None) -> None:
+        self._end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+
+    def claim(self, request: ClaimRequest) -> wire.Claim:
+        left = ROUND_SECONDS if self._end is None else max(0.0, self._end - time.monotonic())
+        return wire.Claim(request, min(left, ROUND_SECONDS), secrets.token_hex(16))
+
+    def are_over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+
+def _release(taken: list[Task]) -> wire.Modify:
+    """No claim any more: nobody has seen these."""
+    release = tuple(Renew(task.ref, 0.0, undo_claim=True) for task in taken)
+    return wire.Modify(taken[0].claimant, release)

@@ -30,3 +30,18 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Close all connections."""
         ...
+
+
+class BlockingTransport(Protocol):
+    """Used by any threads, which wait for their answers themselves."""
+
+    def call(self, name: str, request: bytes, timeout_seconds: float) -> bytes:
+        """Send a request, and wait for the answer. Raises as `Transport.call`.
+
+        An interruption drops the call, and its answer with it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all connections: waits end with LostError, and later calls with UnsentError."""
+        ...

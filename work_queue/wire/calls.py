@@ -64,9 +64,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The end of a claim that waits: it answers at once, and claims nothing more.
+    """The end of a claim: if it waits, it answers at once, and claims nothing more.
 
-    The answer is whether the service ends it; else the connection has to.
+    What it took, the service releases, even if the answer is on its way. The answer is whether the
+    service ends it; else the connection has to.
     """
 
     ticket: str

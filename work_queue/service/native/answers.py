@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,15 @@ from work_queue.schedule import TaskSchedule
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.wire import calls as wire
 
 LATE_SECONDS = 60.0
 """For how long the end of a claim is remembered that is still to arrive."""
 MOST_LEFT = 100_000
 """Ends that are remembered."""
+GRANTED_SECONDS = 10.0
+"""For how long a claim that took something can still be ended: its caller may not have seen it."""
 LONGEST_CLAIM_SECONDS = 60.0
 """How long one call may wait; a client that waits longer calls again."""
 
@@ -56,6 +59,8 @@ class Answers:
         """Claims that wait, by ticket."""
         self._left = set[str]()
         """Tickets of claims that nobody wants any more, even if they are still to arrive."""
+        self._granted = dict[str, list[Task]]()
+        """What claims took lately, by ticket, without values."""
         self._methods: dict[str, tuple[wire.Call[Any, Any], Callable[..., Awaitable[Any]]]] = {
             call.name: (call, method)
             for call, method in (
@@ -117,7 +122,7 @@ class Answers:
         self._waiting[claim.ticket] = task
         request = claim.request
         try:
-            return await self._calls.claim(
+            taken = await self._calls.claim(
                 caller,
                 request.queues,
                 claimant=request.claimant,
@@ -131,15 +136,24 @@ class Answers:
             raise
         finally:
             self._waiting.pop(claim.ticket, None)
+        if taken:
+            self._granted[claim.ticket] = [replace(one, value=UNREAD) for one in taken]
+            loop = asyncio.get_running_loop()
+            loop.call_later(GRANTED_SECONDS, self._granted.pop, claim.ticket, None)
+        return taken
 
     async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
-        """End a claim. A caller that knows its ticket may do so: nobody can guess it."""
+        """End a claim, and release what it took, whether or not its answer has been sent.
+
+        A caller that knows its ticket may do so: nobody can guess it.
+        """
         if len(self._left) < MOST_LEFT:
             self._left.add(leave.ticket)
             loop = asyncio.get_running_loop()
             loop.call_later(LATE_SECONDS, self._left.discard, leave.ticket)
             if (task := self._waiting.pop(leave.ticket, None)) is not None:
                 task.cancel()
+        await self._calls.give_back(self._granted.pop(leave.ticket, ()))
         return leave.ticket in self._left
 
     async def _claim_docs(self, caller: Caller, request: DocClaimRequest) -> list[DocSet]:

@@ -75,7 +75,7 @@ def test_scenario_88_a_killed_caller_takes_nothing(
     spawn = multiprocessing.get_context("spawn")
     caller = spawn.Process(target=_claim, args=(served.port, request))
     caller.start()
-    eventually(lambda: waiting(work) == 1)
+    eventually(lambda: waiting(work) == 1, seconds=60)
     assert caller.pid is not None
     os.kill(caller.pid, signal.SIGKILL)
     caller.join(PATIENCE_SECONDS)

@@ -25,7 +25,9 @@ def run_program(work: WorkQueue, database_url: URL, lines: str) -> subprocess.Po
     program = [sys.executable, "-c", PROGRAM + lines, address_of(work, database_url)]
     # The tests' own processes don't let gRPC survive a fork, which a program of a user does.
     as_users = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
-    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=as_users)
+    process = subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=as_users
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "opened\n"
     return process

@@ -93,9 +93,13 @@ def test_a_database_takes_no_token(place: str, database_url: URL) -> None:
 
 
 def test_what_is_missing_is_told(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = {"http": "httpx", "grpc": "grpc"}[place]
+    module, ours = {
+        "http": ("urllib3", ("http_connection", "http_connections")),
+        "grpc": ("grpc", ("grpc_transport", "grpc_channel")),
+    }[place]
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, f"work_queue.remote.{place}_transport", raising=False)
+    for name in ours:
+        monkeypatch.delitem(sys.modules, f"work_queue.remote.{name}", raising=False)
     with pytest.raises(ConfigurationError, match=r"pip install 'stickybus\[client\]'"):
         WorkQueue(f"{place}://127.0.0.1:1")
 

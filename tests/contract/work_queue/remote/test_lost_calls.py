@@ -68,12 +68,15 @@ def test_what_is_no_service_is_told(place: str, services: Services) -> None:
 def test_what_is_no_service_for_a_while_ends_no_worker(
     work: WorkQueue, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module(f"work_queue.remote.{place}_transport")
-    transport = getattr(module, f"{place.title()}Transport")
+    module, name = {
+        "http": ("http_connections", "HttpConnections"),
+        "grpc": ("grpc_channel", "GrpcChannel"),
+    }[place]
+    transport = getattr(importlib.import_module(f"work_queue.remote.{module}"), name)
     call = transport.call
 
-    async def misled(self: Any, _name: str, *arguments: Any) -> Any:
-        return await call(self, "nothing", *arguments)
+    def misled(self: Any, _name: str, *arguments: Any) -> Any:
+        return call(self, "nothing", *arguments)
 
     monkeypatch.setattr(transport, "call", misled)
     with pytest.raises(DatabaseUnreachableError, match="Nothing was done"):

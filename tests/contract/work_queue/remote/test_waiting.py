@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
+from queue_core.errors import LifecycleError
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.work_queue.backends import waiting
+from tests.contract.work_queue.backends import SERVED, address_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.remote.programs import run_program
 from work_queue.remote import remote_claims
+from work_queue.requests import ClaimRequest
+from work_queue.service.caller import Caller
+from work_queue.service.calls import Calls
 from work_queue.service.native.answers import Answer, Answers
 from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
@@ -87,6 +91,96 @@ def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
     asyncio.run(run())
     [task] = work.tasks("a")
     assert (task.claimant, task.claims) == ("", 0)
+
+
+def test_a_signal_ends_a_claim_that_waits(work: WorkQueue, database_url: URL) -> None:
+    process = run_program(
+        work,
+        database_url,
+        """
+try:
+    work.claim("a")
+except KeyboardInterrupt:
+    work.insert("b")
+    print("interrupted", flush=True)
+    sys.stdin.read()
+""",
+    )
+    eventually(lambda: waiting(work))
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "interrupted\n"
+    # The service knows it by then, and the program goes on with its calls.
+    assert not waiting(work)
+    assert work.queues() == {"b": 1}
+    assert work.insert("a").claims == 0
+    assert work.try_claim("a") is not None
+    process.kill()
+    process.communicate()
+
+
+def test_a_claim_that_takes_while_a_signal_ends_it_gives_back(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service has answered, but its answer comes after the signal."""
+    answer, took, go_on = Answers.answer, threading.Event(), asyncio.Event()
+
+    async def late(self: Answers, name: str, *arguments: Any) -> Answer:
+        answered = await answer(self, name, *arguments)
+        if name == "claim":
+            took.set()
+            await go_on.wait()
+        if name == "leave":
+            go_on.set()
+        return answered
+
+    def interrupt() -> None:
+        took.wait(BOUND_SECONDS)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    work.insert("a")
+    monkeypatch.setattr(Answers, "answer", late)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            interrupting = pool.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                work.try_claim("a")
+            interrupting.result(BOUND_SECONDS)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    [task] = work.tasks("a")
+    assert (task.claimant, task.claims) == ("", 0)
+
+
+def test_the_end_of_a_claim_releases_what_its_answer_held(work: WorkQueue) -> None:
+    """An interrupted caller drops its connection, and an answer that may be on its way."""
+    claim = wire.Claim(ClaimRequest("ann", ("a",), 60.0), 0.0, "ticket")
+    answers = Answers(Calls(SERVED[work]))
+
+    async def run() -> None:
+        claimed = await answers.answer("claim", Caller(), wire.CLAIM.ask(claim, 1_000))
+        assert len(wire.CLAIM.answered(claimed.body)) == 1
+        await answers.answer("leave", Caller(), wire.LEAVE.ask(wire.Leave("ticket"), 1_000))
+
+    work.insert("a")
+    asyncio.run(run())
+    [task] = work.tasks("a")
+    assert (task.claimant, task.claims) == ("", 0)
+
+
+def test_a_close_ends_claims_that_wait_in_threads(work: WorkQueue) -> None:
+    other = WorkQueue(address_of(work, URL.create("sqlite")))
+    with ThreadPoolExecutor(3) as pool:
+        claims = [pool.submit(other.claim, "a") for _ in range(3)]
+        eventually(lambda: waiting(work) == 3)
+        other.close()
+        assert not waiting(work)
+        for claim in claims:
+            with pytest.raises(LifecycleError, match="closed"):
+                claim.result(BOUND_SECONDS)
+    assert work.insert("a").claims == 0
+    assert work.try_claim("a") is not None
 
 
 def test_scenario_88_the_claim_of_a_killed_client_ends(work: WorkQueue, database_url: URL) -> None:

@@ -1,0 +1,71 @@
+"""Calls that wait in their own threads, and the transport that carries them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from queue_core.errors import LifecycleError
+from queue_core.runtime.lock import Lock
+from queue_core.runtime.signal import Signal
+from work_queue.remote.transport import BlockingTransport
+
+
+class BlockingCalls:
+    """Their transport begins with the first call, and anew in a child process of a fork."""
+
+    def __init__(self, connect: Callable[[], BlockingTransport]) -> None:
+        self._connect = connect
+        self._lock = Lock()
+        self._pid = 0
+        self._transports = list[BlockingTransport]()
+        """The last is of this process. Others are from before a fork: what ends them is sent."""
+        self._running = dict[object, int]()
+        """The threads of calls that run."""
+        self._ended = False
+        self._fewer = Signal()
+
+    @contextmanager
+    def begun(self) -> Iterator[BlockingTransport]:
+        """A block in which a call runs. Raises LifecycleError after the end."""
+        call = object()
+        with self._lock:
+            transport = self._current()
+            self._running[call] = threading.get_ident()
+        try:
+            yield transport
+        finally:
+            self._running.pop(call, None)
+            if self._ended:
+                self._fewer.recheck()
+
+    def _current(self) -> BlockingTransport:
+        if self._ended:
+            raise LifecycleError("the work queue was closed. Nothing was done.")
+        if self._pid != os.getpid():
+            self._transports.append(self._connect())
+            self._running.clear()
+            self._pid = os.getpid()
+        return self._transports[-1]
+
+    def end(self, leave: Callable[[], None], seconds: float) -> None:
+        """Take no more calls, let those leave that wait, and cut what goes on after some seconds.
+
+        In a child process of a fork that has called nothing there is nothing to end.
+        """
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            if self._pid != os.getpid():
+                return
+        leave()
+        self._fewer.wait_until(self._none_runs, seconds)
+        self._transports[-1].close()
+
+    def _none_runs(self) -> bool:
+        """But in this thread, which a signal has brought here: that one can't end before."""
+        with self._lock:
+            return not {*self._running.values()} - {threading.get_ident()}
