@@ -183,6 +183,30 @@ def test_a_close_ends_claims_that_wait_in_threads(work: WorkQueue) -> None:
     assert work.try_claim("a") is not None
 
 
+@pytest.mark.slow
+def test_a_close_cuts_the_calls_of_a_service_that_is_silent(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, asked, goes_on = Answers.answer, threading.Event(), threading.Event()
+
+    async def silent(self: Answers, *arguments: Any) -> Answer:
+        asked.set()
+        await asyncio.to_thread(goes_on.wait, 2 * BOUND_SECONDS)
+        return await answer(self, *arguments)
+
+    other = WorkQueue(address_of(work, URL.create("sqlite")))
+    monkeypatch.setattr(Answers, "answer", silent)
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(other.claim, "a")
+        assert asked.wait(BOUND_SECONDS)
+        other.close()
+        try:
+            with pytest.raises(LifecycleError, match="closed"):
+                claim.result(BOUND_SECONDS)
+        finally:
+            goes_on.set()
+
+
 def test_scenario_88_the_claim_of_a_killed_client_ends(work: WorkQueue, database_url: URL) -> None:
     process = run_program(work, database_url, "work.claim('a')")
     eventually(lambda: waiting(work))
