@@ -271,6 +271,9 @@ def test_the_number_of_tasks_follows_the_rows_and_few_looks_tell_where_they_are(
     assert len(asked) <= 2 * LOOKS + 2
     doctor = doctor_of(engine.dialect.name)
     with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            # Else the plan depends on whether the server has looked at the new rows meanwhile.
+            connection.exec_driver_sql("ANALYZE bus_events_history")
         for statement, parameters in asked:
             plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
             faults = doctor.faults([dict(row) for row in plan.mappings()], "bus_events_history")

@@ -25,6 +25,7 @@ ALLOWED = {
     "tests/contract/interrupted/test_kept_connections.py": "names functions that are interrupted",
     "tests/contract/interrupted/test_posts.py": "names functions that are interrupted",
     "tests/contract/interrupted/test_turns.py": "names functions that are interrupted",
+    "tests/contract/test_sleepers.py": "loses sessions that no call gives out, and shortens waits",
 }
 """Modules that name private parts, each with the reason."""
 

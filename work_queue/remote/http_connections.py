@@ -75,8 +75,8 @@ def _pool_to(address: Address, proxy: str | None) -> HTTPConnectionPool:
             return PoolManager(**options).connection_from_url(str(address))
         user = parse_url(proxy).auth
         headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
-        manager = ProxyManager(proxy, proxy_headers=headers, **options)
-        return manager.connection_from_url(str(address))
+        pools = ProxyManager(proxy, proxy_headers=headers, **options)
+        return pools.connection_from_url(str(address))
     except HTTPError as error:
         raise ConfigurationError(
             "the proxy that the environment names for the service can't be used: it has to be an "

@@ -57,7 +57,9 @@ class Interrupt:
     def during(self, call: Callable[[], Any]) -> Any:
         """Run `call`. Raises InterruptedHereError at its place, or what that is turned into."""
         before = sys.gettrace()
-        sys.settrace(self._enter)
+        # A name of its own keeps it alive: the interpreter once called what stood in its place.
+        enter = self._enter
+        sys.settrace(enter)
         try:
             return next(_apart(call))
         finally:
