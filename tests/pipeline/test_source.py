@@ -253,6 +253,12 @@ GAPS = {
 def test_the_number_of_tasks_follows_the_rows_and_few_looks_tell_where_they_are(
     database_url: URL, engine: Engine, which: str
 ) -> None:
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            # Where it has counted so few rows, it would rather read them all at once.
+            connection.exec_driver_sql(
+                "ALTER TABLE bus_events_history SET (autovacuum_enabled = off)"
+            )
     write_rows(database_url, [ended(1) | {"record_id": one} for one in GAPS[which]])
     reader, sent = _reader(database_url, ids_per_partition="100"), list[tuple[str, Any]]()
 
@@ -271,9 +277,6 @@ def test_the_number_of_tasks_follows_the_rows_and_few_looks_tell_where_they_are(
     assert len(asked) <= 2 * LOOKS + 2
     doctor = doctor_of(engine.dialect.name)
     with engine.connect() as connection:
-        if engine.dialect.name == "postgresql":
-            # Else the plan depends on whether the server has looked at the new rows meanwhile.
-            connection.exec_driver_sql("ANALYZE bus_events_history")
         for statement, parameters in asked:
             plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
             faults = doctor.faults([dict(row) for row in plan.mappings()], "bus_events_history")
