@@ -199,6 +199,8 @@ class Claims(PairStatements):
 
         It proves that their transaction committed.
         """
+        if not ids:
+            return []
         if len(ids) == 1:  # most often, and an equality is faster
             one = {"record_id": ids[0], "owner": owner}
             return self._entries(connection, self._owned_one, one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -536,7 +536,7 @@ def test_a_lost_session_is_replaced_before_the_next_hint(
 
 
 def test_a_session_that_is_lost_by_a_hint_is_replaced_a_second_later(
-    told: tuple[HintSender, ManualClock], server: Server
+    told: tuple[HintSender, ManualClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hints, clock = told
     hints.tell()
@@ -544,6 +544,14 @@ def test_a_session_that_is_lost_by_a_hint_is_replaced_a_second_later(
     clock.advance(seconds=WAKE_SECONDS)
     notifier = notifier_of(hints)
     notifier._first = f"KILL {notifier._driver.thread_id()} #%s"
+    notify = notifier.notify
+
+    def lose(payloads: Collection[str]) -> bool:
+        sent = notify(payloads)
+        eventually(lambda: not notifier.is_open, "the session has ended")
+        return sent
+
+    monkeypatch.setattr(notifier, "notify", lose)
     hints.tell()
     assert hints.turn() == IDLE_SECONDS
     hints.tell()
