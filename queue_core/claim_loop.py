@@ -90,9 +90,12 @@ class ClaimLoop:
         """
         announced, gathered = self.announced, self.announced.gathering
         pause = self.turn()
-        announced.gathering = announced.rate.is_high(_machine.monotonic())
+        now = _machine.monotonic()
+        announced.gathering = announced.rate.is_high(now)
         if announced.gathering:
             _machine.wait(self.awake, min(pause, GATHER_SECONDS))
+            if not self.awake.is_set:
+                announced.rate.gathered(now)
             return 0.0
         # Some may have been announced during the turn, and have left the next look to the loop.
         return 0.0 if gathered else pause

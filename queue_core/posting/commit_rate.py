@@ -15,6 +15,8 @@ GATHER_SECONDS = 0.003
 Each look takes the claim loop, and wakes handlers and a finish loop, which all share Python's one
 lock with the callers. A transaction that comes longer after the one before waits for nothing.
 """
+VAIN_PAUSES, VAIN_SECONDS = 3, 0.3
+"""How long no pause follows so many in vain: a caller that waits for each entry hardly notices."""
 
 
 class CommitRate:
@@ -22,6 +24,8 @@ class CommitRate:
 
     def __init__(self) -> None:
         self._latest = deque[float](maxlen=MANY)
+        self._vain_pauses = 0
+        self._none_until = 0.0
 
     def count(self, now: float) -> None:
         """A transaction has ended, or is about to."""
@@ -34,4 +38,12 @@ class CommitRate:
             len(latest) == MANY
             and now - latest[0] < MANY_SECONDS
             and now - latest[-1] < GATHER_SECONDS
+            and now >= self._none_until
         )
+
+    def gathered(self, since: float) -> None:
+        """A pause has ended: one alone that came in it is of a caller that waits for each entry."""
+        several = sum(one >= since for one in [*self._latest]) > 1
+        self._vain_pauses = 0 if several else self._vain_pauses + 1
+        if self._vain_pauses == VAIN_PAUSES:
+            self._vain_pauses, self._none_until = 0, since + VAIN_SECONDS

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from queue_core.posting.commit_rate import GATHER_SECONDS, MANY, MANY_SECONDS, CommitRate
+from queue_core.posting.commit_rate import (
+    GATHER_SECONDS,
+    MANY,
+    MANY_SECONDS,
+    VAIN_PAUSES,
+    VAIN_SECONDS,
+    CommitRate,
+)
 
 
 def counted(gaps: list[float]) -> tuple[CommitRate, float]:
@@ -44,3 +51,34 @@ def test_after_a_pause_nothing_waits_for_others() -> None:
     rate, now = counted([0.0001] * 50)
     assert rate.is_high(now + GATHER_SECONDS * 0.9)
     assert not rate.is_high(now + GATHER_SECONDS)
+
+
+def after_pauses(found: list[int]) -> tuple[CommitRate, float]:
+    """A rate after so many transactions in each pause, and the begin of the last one."""
+    rate, now = counted([0.0] * MANY)
+    for several in found:
+        now += GATHER_SECONDS
+        for _ in range(several):
+            rate.count(now)
+        rate.gathered(now)
+    return rate, now
+
+
+def quickly_again(rate: CommitRate, now: float) -> bool:
+    """Whether the rate is high after many more transactions at once."""
+    for _ in range(MANY):
+        rate.count(now)
+    return rate.is_high(now)
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+def test_after_some_pauses_in_vain_there_is_none_for_a_while(alone: int) -> None:
+    rate, now = after_pauses([2, *[alone] * VAIN_PAUSES])
+    assert not quickly_again(rate, now + 0.99 * VAIN_SECONDS)
+    assert quickly_again(rate, now + 1.01 * VAIN_SECONDS)
+
+
+@pytest.mark.parametrize("found", [[1] * (VAIN_PAUSES - 1), [1, 1, 2, 1, 1], [2] * 10])
+def test_pauses_that_gather_several_go_on(found: list[int]) -> None:
+    rate, now = after_pauses(found)
+    assert quickly_again(rate, now)
