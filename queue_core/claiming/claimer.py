@@ -282,9 +282,8 @@ class Claimer:
             self._holdings.places.keys.expect(claimed.keys_go_on)
             self._awake.set()
         for refused, date in claimed.refused.items():
-            self._wait_for_place(
-                refused, date, held[refused] + len(claimed.placed.get(refused, ()))
-            )
+            before = held.get(refused, 0)  # a first limit may have come since
+            self._wait_for_place(refused, date, before + len(claimed.placed.get(refused, ())))
 
     def _wait_for_place(self, lane: Lane, date: datetime | None, held: int) -> None:
         """Claim from the lane of a limit again at a `date`, or when less is held of it."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 import stickybus
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import SUSPECT
 from stickybus import Mode
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually
+from tests.contract.harness import Order, Recorder, elsewhere, ended, eventually
 from tests.contract.limiting.looks import BUS_LANE, claimed, hear, numbers_run
 
 
@@ -50,6 +53,28 @@ def test_what_was_born_claimed_before_its_node_knew_of_the_limit_waits_for_a_pla
     assert [entry.lane for entry in one.bus.find()] == [BUS_LANE] * 3
     one.run()
     assert numbers_run(one) == [0, 1, 2]
+
+
+def test_a_first_limit_that_comes_during_a_claim_sets_aside_what_has_no_place(
+    cluster: Cluster,
+) -> None:
+    peer = cluster.join("a", mode=Mode.POLLING, handler_threads=8)
+    for number in range(4):
+        peer.bus.post(Order(number))
+    places = peer.lifecycle.holdings.places
+    concern = places.concern
+
+    def hears_first(entries: Sequence[Entry]) -> bool:
+        late.undo()
+        elsewhere(lambda: peer.bus.limit(concurrency=3))
+        return concern(entries)
+
+    with pytest.MonkeyPatch.context() as late:
+        late.setattr(places, "concern", hears_first)
+        assert len(peer.claim()) == 3
+    assert claimed(peer.bus) == 3
+    peer.run()
+    assert numbers_run(peer) == list(range(4))
 
 
 def test_what_ran_before_its_node_knew_of_the_limit_counts(make_bus: MakeBus) -> None:
