@@ -103,8 +103,8 @@ class MySQLStatements(Statements):
         due = self._due_entries if claim.reserve is None else self._due_reserved
         given = claim.parameters()
         if self._walks.are_far:
-            behind = claim.due_by + timedelta.resolution
-            with stopped(connection, self._insert_rows, claim.lane, behind):
+            table, behind = full_name(connection, self.main), claim.due_by + timedelta.resolution
+            with stopped(connection, self._insert_rows, table, claim.lane, behind):
                 rows = self._entries(connection, due, given)
             self._take_all(connection, given, rows)
             return rows

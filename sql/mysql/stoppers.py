@@ -69,8 +69,16 @@ class Walks:
 
 
 @contextmanager
-def stopped(connection: Connection, insert: Insert, lane: str, date: datetime) -> Iterator[None]:
-    """Let reads of the block, in a transaction, go no further in their lane than to `date`."""
+def stopped(
+    connection: Connection, insert: Insert, table: str, lane: str, date: datetime
+) -> Iterator[None]:
+    """Let reads of the block, in a transaction, go no further in their lane than to `date`.
+
+    What they lock stays locked.
+    """
+    # A savepoint before the first statement on a table knows of no InnoDB: the servers would roll
+    # back all that it has, and release the locks of the block.
+    send(connection, f"SELECT 1 FROM {table} WHERE record_id = 0", None)  # noqa: S608 -- our name
     send(connection, "SAVEPOINT stickybus_stopper", None)
     insert(connection, [{"class_name": "", "lane": lane, "effective_date": date}])
     yield
