@@ -84,6 +84,6 @@ class QueueEngine:
         """
         if not self.store.forked:
             self.lifecycle.stop()
-            self.lifecycle.hints.stop()
+            self.lifecycle.hints.close()
             self.metrics.close()
         self.database.close()

@@ -58,7 +58,7 @@ class HintSender:
         self._told_of = capabilities.notifies or capabilities.wakes_idle
         self._channel = channel(table)
         self._loop = Loop(f"{table}-notify", self.turn, store.clock)
-        self.running = False
+        self.running = self._closed = False
         self._resting = False
         """The thread waits for the end of a window, and then tells of all: no need to wake it."""
         self._lock = Lock()
@@ -122,7 +122,7 @@ class HintSender:
 
     def _start(self) -> None:
         with self._lock:
-            if not self.running:
+            if not (self.running or self._closed):
                 self._loop.start()
                 self.running = True
 
@@ -193,3 +193,9 @@ class HintSender:
                 notifier, self.notifier = self.notifier, None
                 if notifier is not None:
                     notifier.close()
+
+    def close(self) -> None:
+        """Stop, and tell nothing more: a caller's transaction may end when we are closed."""
+        with self._lock:
+            self._closed = True
+        self.stop()

@@ -58,7 +58,8 @@ def commits_of_others(engine: Engine, watch: Watch, unlimited: str) -> Generator
         while not watch.bell.rung:
             began = watch.monotonic()
             driver._execute_command(_QUERY, statement)  # noqa: SLF001 -- others wait for the answer
-            yield Heard(began)
+            # Not `began`: a look since then may have come before the sleep.
+            yield Heard(watch.monotonic())
             while (woken := _woken(driver, watch.bell)) is False:
                 driver._execute_command(_QUERY, statement)  # noqa: SLF001
             if woken is None:

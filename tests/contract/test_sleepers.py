@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pymysql.connections import Connection
 from sqlalchemy import URL, Engine, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -233,6 +234,20 @@ def test_a_transaction_that_stays_open_wakes_nobody_and_holds_nothing_up(
         poster.post(Order(2))
         assert recorder.wait(1) == [Order(2)]
     recorder.wait(2)
+
+
+def test_a_transaction_that_ends_after_a_close_leaves_no_thread_and_no_session(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    """Its entry is left to the poll of a node."""
+    poster = make_bus()
+    with engine.begin() as connection:
+        poster.post(Order(1), connection=connection)
+        poster.close()
+    hints = lifecycle_of(poster).hints
+    assert not hints.running
+    assert hints.notifier is None
+    assert f"{BusConfig().table}-notify" not in {one.name for one in threading.enumerate()}
 
 
 def test_nodes_of_one_process_sleep_each_by_itself(
@@ -461,6 +476,24 @@ def test_rests_grow_while_others_take_what_is_posted_until_nobody_posts_for_long
         clock.advance(seconds=2.0)
         ring(database_url)
         assert rests.seconds.get(timeout=BOUND_SECONDS) == REST_SECONDS
+
+
+def test_the_first_hint_asks_for_a_look_that_begins_after_the_sleep_was_sent(
+    database_url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One from before may have missed what was committed while nobody slept."""
+    clock, sent = ManualClock(), list[float]()
+    execute = Connection._execute_command
+
+    def executed(connection: Connection, command: int, statement: Any) -> None:
+        execute(connection, command, statement)
+        if statement == SLEEP:
+            clock.advance(seconds=1.0)
+            sent.append(clock.monotonic())
+
+    monkeypatch.setattr(Connection, "_execute_command", executed)
+    with sleeping(database_url, clock=clock) as sleeper:
+        assert [sleeper.hears().at] == sent
 
 
 # -- the sender ------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ class DatabaseBackend:
         if not self._transactions.forked:
             self.room.close()
             self._waits.settle()
-            self._hints.stop()
+            self._hints.close()
         self.database.close()
 
     def _moment(self, claimant: str) -> Moment:
