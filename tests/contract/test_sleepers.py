@@ -483,15 +483,16 @@ def test_the_first_hint_asks_for_a_look_that_begins_after_the_sleep_was_sent(
 ) -> None:
     """One from before may have missed what was committed while nobody slept."""
     clock, sent = ManualClock(), list[float]()
-    execute = Connection._execute_command
+    name = "_execute_command"
+    execute = getattr(Connection, name)
 
-    def executed(connection: Connection, command: int, statement: Any) -> None:
+    def executed(connection: Any, command: int, statement: Any) -> None:
         execute(connection, command, statement)
         if statement == SLEEP:
             clock.advance(seconds=1.0)
             sent.append(clock.monotonic())
 
-    monkeypatch.setattr(Connection, "_execute_command", executed)
+    monkeypatch.setattr(Connection, name, executed)
     with sleeping(database_url, clock=clock) as sleeper:
         assert [sleeper.hears().at] == sent
 

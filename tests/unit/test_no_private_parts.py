@@ -18,6 +18,7 @@ PACKAGES = ("sql", "queue_core", "bus", "notifications", "work_queue", "stickybu
 FOLDERS = ("tests/contract", "tests/acceptance")
 
 ALLOWED = {
+    "tests/contract/test_claims_with_stoppers.py": "claims between two steps of a claim",
     "tests/contract/harness.py": "the one way to the engine behind a face",
     "tests/contract/work_queue/backends.py": "the one way to the backend behind a work queue",
     "tests/contract/work_queue/planted_in_docs.py": "a planted bug replaces any part of the code",
