@@ -93,8 +93,7 @@ class ClaimLoop:
         now = _machine.monotonic()
         announced.gathering = announced.rate.is_high(now)
         if announced.gathering:
-            _machine.wait(self.awake, min(pause, GATHER_SECONDS))
-            if not self.awake.is_set:
+            if not _machine.wait(self.awake, min(pause, GATHER_SECONDS)):
                 announced.rate.gathered(now)
             return 0.0
         # Some may have been announced during the turn, and have left the next look to the loop.

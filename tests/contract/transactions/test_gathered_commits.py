@@ -147,6 +147,23 @@ def test_a_commit_during_the_last_turn_that_gathers_has_a_turn_of_its_own(
 
 
 @pytest.mark.usefixtures("quickly")
+def test_only_a_whole_pause_tells_of_callers_that_wait(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, told = peer.lifecycle.claim_loop, list[float]()
+    monkeypatch.setattr(CommitRate, "gathered", lambda _, since: told.append(since))
+    with gathering(loop):
+        pass
+    assert told == []
+
+    monkeypatch.setattr(claim_loop, "GATHER_SECONDS", 0.0)
+    loop.awake.clear()
+    loop.turn_in_time()
+
+    assert len(told) == 1
+
+
+@pytest.mark.usefixtures("quickly")
 def test_a_stop_does_not_wait_for_more_commits(
     engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:
