@@ -31,39 +31,40 @@ class BlockingCalls:
     def begun(self) -> Iterator[BlockingTransport]:
         """A block in which a call runs. Raises LifecycleError after the end."""
         call = object()
-        with self._lock:
-            transport = self._current()
-            self._running[call] = threading.get_ident()
         try:
-            yield transport
+            yield self._begin(call)
         finally:
             self._running.pop(call, None)
             if self._ended:
                 self._fewer.recheck()
 
-    def _current(self) -> BlockingTransport:
-        if self._ended:
-            raise LifecycleError("the work queue was closed. Nothing was done.")
-        if self._pid != os.getpid():
-            self._transports.append(self._connect())
-            self._running.clear()
-            self._pid = os.getpid()
-        return self._transports[-1]
-
-    def end(self, leave: Callable[[], None], seconds: float) -> None:
-        """Take no more calls, let those leave that wait, and cut what goes on after some seconds.
-
-        In a child process of a fork that has called nothing there is nothing to end.
-        """
+    def _begin(self, call: object) -> BlockingTransport:
         with self._lock:
             if self._ended:
-                return
+                raise LifecycleError("the work queue was closed. Nothing was done.")
+            if self._pid != os.getpid():
+                self._transports.append(self._connect())
+                self._running.clear()
+                self._pid = os.getpid()
+            self._running[call] = threading.get_ident()
+            return self._transports[-1]
+
+    def end(self, leave: Callable[[BlockingTransport], None], seconds: float) -> None:
+        """Take no more calls, let those leave that wait, and cut what goes on after some seconds.
+
+        In a child process of a fork that has called nothing there is nothing to end. One that was
+        interrupted may be called again.
+        """
+        with self._lock:
             self._ended = True
             if self._pid != os.getpid():
                 return
-        leave()
-        self._fewer.wait_until(self._none_runs, seconds)
-        self._transports[-1].close()
+        transport = self._transports[-1]
+        try:
+            leave(transport)
+            self._fewer.wait_until(self._none_runs, seconds)
+        finally:
+            transport.close()
 
     def _none_runs(self) -> bool:
         """But in this thread, which a signal has brought here: that one can't end before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 
@@ -68,13 +69,21 @@ class Plain(HTTPConnection):
     def getresponse(self) -> Any:
         """Wait for an answer, and read it."""
         answer: BaseHTTPResponse = super().getresponse()
+        if answer.status < HTTPStatus.OK:
+            # The answer comes after it: the next call on this connection would read it as its own.
+            raise HTTPException(f"status {answer.status}, which ends no call")
         self._answered = time.monotonic()
         return answer
 
     @property
+    def is_old(self) -> bool:
+        """Whether it has idled so long that a server or proxy may be about to close it."""
+        return time.monotonic() - self._answered >= IDLE_SECONDS
+
+    @property
     def is_connected(self) -> bool:
-        """Whether it can be used again: no server or proxy is about to close it."""
-        return time.monotonic() - self._answered < IDLE_SECONDS and super().is_connected
+        """Whether it can be used again."""
+        return not self.is_old and super().is_connected
 
     def close(self) -> None:
         """Close it."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
+from queue import Empty
 from typing import Any, cast
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 
-from urllib3 import HTTPConnectionPool, PoolManager, ProxyManager, make_headers
+from urllib3 import (
+    HTTPConnectionPool,
+    HTTPSConnectionPool,
+    PoolManager,
+    ProxyManager,
+    make_headers,
+)
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ClosedPoolError, HTTPError
 from urllib3.util import Timeout, parse_url
@@ -19,8 +27,35 @@ from work_queue.remote.http_transport import body_of, context_of, headers_of
 from work_queue.remote.transport import LostError, UnsentError
 from work_queue.wire.calls import PATH
 
-MOST_IDLE = 1_000
-"""Idle connections that are kept: as many as threads call at once, for of more urllib3 warns."""
+
+class Idle:
+    """Connections that no call uses. It takes no lock: a signal's handler may call, too."""
+
+    def __init__(self, _size: int) -> None:
+        self._connections = list[Plain]()
+
+    def put(self, connection: Plain | None, **_waits: Any) -> None:
+        """Keep one, and close those that have idled too long. None stands for one to be made."""
+        if connection is not None:
+            self._connections.append(connection)
+        with suppress(IndexError):
+            while self._connections[0].is_old:
+                self._connections.pop(0).close()
+
+    def get(self, **_waits: Any) -> Plain:
+        """Take the one that was used last. Raises Empty."""
+        try:
+            return self._connections.pop()
+        except IndexError:
+            raise Empty from None
+
+
+class _PlainPool(HTTPConnectionPool):
+    QueueCls = cast("Any", Idle)
+
+
+class _EncryptedPool(HTTPSConnectionPool):
+    QueueCls = cast("Any", Idle)
 
 
 class HttpConnections:
@@ -64,19 +99,27 @@ class HttpConnections:
 
 def _pool_to(address: Address, proxy: str | None) -> HTTPConnectionPool:
     options: dict[str, Any] = {
-        "maxsize": MOST_IDLE,
         # Behind a proxy, too, what is sent waits for nothing.
         "socket_options": HTTPConnection.default_socket_options,
     }
     if address.encrypts:
         options["ssl_context"] = context_of(address)
     try:
-        if proxy is None:
-            return PoolManager(**options).connection_from_url(str(address))
-        user = parse_url(proxy).auth
-        headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
-        pools = ProxyManager(proxy, proxy_headers=headers, **options)
+        pools = PoolManager(**options) if proxy is None else _pools_behind(proxy, options)
+        pools.pool_classes_by_scheme = {"http": _PlainPool, "https": _EncryptedPool}
         return pools.connection_from_url(str(address))
+    except HTTPError as error:
+        raise ConfigurationError(
+            f"database: the service's address can't be used: {error}.", key="database"
+        ) from error
+
+
+def _pools_behind(proxy: str, options: dict[str, Any]) -> ProxyManager:
+    try:
+        user = parse_url(proxy).auth
+        # Its very bytes, of any encoding: urllib3 sends Latin-1.
+        headers = make_headers(proxy_basic_auth=unquote(user, "latin-1")) if user else None
+        return ProxyManager(proxy, proxy_headers=headers, **options)
     except HTTPError as error:
         raise ConfigurationError(
             "the proxy that the environment names for the service can't be used: it has to be an "

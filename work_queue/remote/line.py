@@ -98,14 +98,20 @@ class Line:
         if self.closed:
             raise LifecycleError("the work queue was closed. Nothing was done.")
 
-    def close(self, first: Collection[asyncio.Task[Any]], leave: Callable[[], None]) -> None:
+    def close(
+        self,
+        first: Collection[asyncio.Task[Any]],
+        leave: Callable[[BlockingTransport], None],
+    ) -> None:
         """End what runs, which gets a while for it: these `first`, and those in threads by `leave`.
 
         In a child process of a fork only its memory is let go.
         """
         self.closed = True
-        self._blocking.end(leave, LEAVE_SECONDS)
-        self._background.end(lambda: self._end(first))
+        try:
+            self._blocking.end(leave, LEAVE_SECONDS)
+        finally:
+            self._background.end(lambda: self._end(first))
 
     async def _end(self, first: Collection[asyncio.Task[Any]]) -> None:
         running = asyncio.all_tasks() - {asyncio.current_task()}
@@ -147,7 +153,7 @@ class Line:
         """The result in an answer."""
         try:
             result = call.answered(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if self._answered:
                 raise self._lost(call, f"what it says can't be read: {error}") from error
             raise self._strange(call, str(error)) from error

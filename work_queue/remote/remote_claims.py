@@ -44,32 +44,40 @@ class RemoteClaims:
 
     def _taken(self, claim: wire.Claim) -> list[Task]:
         line = self._line
-        with line.begun() as transport:
-            self._waiting[claim.ticket] = transport
-            try:
-                line.check_open()  # `leave` has not seen this one otherwise
-                seconds = claim.timeout_seconds + ANSWER_SECONDS
-                taken = line.call_on(transport, wire.CLAIM, claim, seconds)
-            except StickybusError:
-                line.check_open()
-                raise
-            except BaseException:
-                with suppress(StickybusError):
-                    self._end(claim.ticket, transport)
-                raise
-            finally:
-                self._waiting.pop(claim.ticket, None)
-            if line.closed and taken:
-                with suppress(StickybusError):
-                    line.call_on(transport, wire.MODIFY, _release(taken), LEAVE_SECONDS)
-        line.check_open()
-        return taken
+        try:
+            with line.begun() as transport:
+                taken = self._answer(claim, transport)
+                if line.closed and taken:
+                    with suppress(StickybusError):
+                        line.call_on(transport, wire.MODIFY, _release(taken), LEAVE_SECONDS)
+            line.check_open()
+            return taken
+        except StickybusError:
+            line.check_open()
+            raise
+        except BaseException:  # until here nobody has seen what it took
+            with suppress(StickybusError), line.begun() as transport:
+                self._end(claim.ticket, transport)
+            raise
 
-    def leave(self) -> None:
-        """End the claims that threads wait for. Each thread sees that the line was closed."""
+    def _answer(self, claim: wire.Claim, transport: BlockingTransport) -> list[Task]:
+        try:
+            self._waiting[claim.ticket] = transport
+            self._line.check_open()  # `leave` has not seen this one otherwise
+            seconds = claim.timeout_seconds + ANSWER_SECONDS
+            return self._line.call_on(transport, wire.CLAIM, claim, seconds)
+        finally:
+            self._waiting.pop(claim.ticket, None)
+
+    def leave(self, transport: BlockingTransport) -> None:
+        """End the claims that threads wait for on it. Each thread sees that the line was closed.
+
+        After a fork those of the parent process wait on a transport of its own.
+        """
         with suppress(StickybusError):  # if one fails, all would
-            for ticket, transport in tuple(self._waiting.items()):
-                self._end(ticket, transport)
+            for ticket, its in tuple(self._waiting.items()):
+                if its is transport:
+                    self._end(ticket, transport)
 
     def _end(self, ticket: str, transport: BlockingTransport) -> None:
         """Let the service release what a claim took, or takes. If that fails, its lease ends."""

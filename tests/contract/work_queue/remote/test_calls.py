@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from traceback import format_exception
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -83,7 +86,7 @@ def test_a_connection_is_refused(work: WorkQueue) -> None:
 def test_what_is_not_allowed(place: str, rest: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         WorkQueue(f"{place}://{rest}", **options)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in "".join(format_exception(caught.value))
 
 
 def test_a_database_takes_no_token(place: str, database_url: URL) -> None:
@@ -121,6 +124,33 @@ def test_it_serves_threads_and_event_loops(work: WorkQueue) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: asyncio.run(insert(number)), range(20)))
     assert sorted(task.value for task in work.tasks("a")) == list(range(20))
+
+
+def test_a_signals_handler_may_call_in_the_middle_of_a_call(work: WorkQueue) -> None:
+    """A lock that this thread had there would keep it for ever."""
+    nested = 0
+
+    def at_line(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal nested
+        if event == "line":
+            work.time()
+            nested += 1
+        return at_line
+
+    def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
+        file = frame.f_code.co_filename
+        return at_line if file == queue.__file__ or "/work_queue/remote/" in file else None
+
+    def run() -> None:
+        sys.settrace(enter)
+        work.insert("a")
+
+    calling = threading.Thread(target=run, daemon=True)
+    calling.start()
+    calling.join(BOUND_SECONDS)
+    assert not calling.is_alive()
+    assert nested > 10
+    assert work.queues() == {"a": 1}
 
 
 def test_a_child_of_a_fork_has_connections_of_its_own(work: WorkQueue, database_url: URL) -> None:

@@ -75,12 +75,12 @@ def test_calls_go_through_it(
     address = str(own_backend_of(work).address)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.setenv("http_proxy", f"http://ann:s%20cret@127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("http_proxy", f"http://ann:s%20cr%E2%82%ACt@127.0.0.1:{proxy.port}")
     with WorkQueue(address) as near:
         near.insert("a")
     assert work.queues() == {"a": 1}
     assert bytes(proxy.got).startswith(f"POST {address}/work-queue/v1/time HTTP/1.1\r\n".encode())
-    assert b"authorization: Basic YW5uOnMgY3JldA==\r\n" in proxy.got
+    assert b"authorization: Basic YW5uOnMgY3Ligqx0\r\n" in proxy.got
 
 
 def test_some_services_need_none(work: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:

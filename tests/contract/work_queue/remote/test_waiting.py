@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,10 +16,12 @@ from sqlalchemy import URL
 
 from queue_core.errors import LifecycleError
 from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.interrupted.interrupts import Interrupt, InterruptedHereError, Places
 from tests.contract.work_queue.backends import SERVED, address_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.remote.programs import run_program
 from work_queue.remote import remote_claims
+from work_queue.remote.remote_claims import RemoteClaims
 from work_queue.requests import ClaimRequest
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
@@ -216,3 +221,25 @@ def test_scenario_88_the_claim_of_a_killed_client_ends(work: WorkQueue, database
     task = work.insert("a")
     # A look that was under way may have taken it, and gives it back.
     eventually(lambda: work.tasks(ids=[task.id])[0].claims == 0, "it is nobody's")
+
+
+def test_a_claim_that_is_interrupted_before_it_returns_gives_back(work: WorkQueue) -> None:
+    """Until then nobody has seen what it took."""
+    inner = [
+        function.__code__
+        for name, function in vars(RemoteClaims).items()
+        if inspect.isfunction(function) and name.startswith("_")
+    ]
+    counted = Interrupt(Places.LINES, among=inner)
+    counted.during(lambda: work.try_claim("a"))
+    kept = set[str]()
+    for place in range(counted.passed):
+        work.insert("a")
+        interrupt = Interrupt(Places.LINES, place, inner)
+        with suppress(InterruptedHereError):
+            interrupt.during(partial(work.try_claim, "a"))
+        [task] = work.tasks("a")
+        if task.claims:
+            kept.add(interrupt.where.rpartition("/")[2].split(maxsplit=1)[1])
+        work.modify(task.delete())
+    assert kept <= {"RemoteClaims._taken return"}
