@@ -173,7 +173,7 @@ class Process:
             None,
         )
 
-    def _tell(self, face: str, _entries: int = 1) -> None:
+    def _tell(self, face: str, *_what: object, **_when: object) -> None:
         for process in self.simulation.processes.values():
             if process.alive and face in process.lifecycles:
                 process.told.add(face)

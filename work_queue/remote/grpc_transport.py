@@ -21,6 +21,8 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
+    # Else the channel of a fork's child takes the connection of its parent's.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
