@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import select
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -112,8 +113,11 @@ except KeyboardInterrupt:
 """,
     )
     eventually(lambda: waiting(work))
-    process.send_signal(signal.SIGINT)
     assert process.stdout is not None
+    process.send_signal(signal.SIGINT)
+    # Python drops the exception if a finalizer runs just then.
+    while not select.select([process.stdout], [], [], BOUND_SECONDS / 2)[0]:
+        process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
     # The service knows it by then, and the program goes on with its calls.
     assert not waiting(work)
