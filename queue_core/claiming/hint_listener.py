@@ -24,7 +24,7 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 10.0
 The pause doubles up to the longest while watches begin and do not last: what refuses them may stay.
 """
 LASTING_SECONDS = 60.0
-"""A watch that has lasted for so long works. Another warning tells of its end."""
+"""A watch that lasts so many seconds works. If it ends later, the log has a new warning."""
 
 
 class Hearer(Protocol):

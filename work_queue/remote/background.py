@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, on which the claims that coroutines await run.
+"""An event loop in a thread of its own. It runs the claims that coroutines await.
 
 So one set of connections serves all loops, a wait needs no thread, and any wait can be cancelled.
 """

@@ -57,7 +57,7 @@ class Interrupt:
     def during(self, call: Callable[[], Any]) -> Any:
         """Run `call`. Raises InterruptedHereError at its place, or what that is turned into."""
         before = sys.gettrace()
-        # A name of its own keeps it alive: the interpreter once called what stood in its place.
+        # This name keeps the method alive. Without it, Python once called another object instead.
         enter = self._enter
         sys.settrace(enter)
         try:

@@ -70,10 +70,8 @@ def test_a_cancelled_claim_has_ended_when_its_cancellation_has(work: WorkQueue) 
     assert not waiting(work)
 
 
-def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
-    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The service has answered, but its answer comes after the cancellation."""
+def _answers_late(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let the service answer claims only after they were left; set once one has taken."""
     answer, took, go_on = Answers.answer, threading.Event(), asyncio.Event()
 
     async def late(self: Answers, name: str, *arguments: Any) -> Answer:
@@ -85,6 +83,15 @@ def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
             go_on.set()
         return answered
 
+    monkeypatch.setattr(Answers, "answer", late)
+    return took
+
+
+def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service has answered, but its answer comes after the cancellation."""
+
     async def run() -> None:
         claim = asyncio.create_task(work.try_claim_async("a"))
         await asyncio.to_thread(took.wait, BOUND_SECONDS)
@@ -93,7 +100,7 @@ def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
             await claim
 
     work.insert("a")
-    monkeypatch.setattr(Answers, "answer", late)
+    took = _answers_late(monkeypatch)
     asyncio.run(run())
     [task] = work.tasks("a")
     assert (task.claimant, task.claims) == ("", 0)
@@ -132,23 +139,13 @@ def test_a_claim_that_takes_while_a_signal_ends_it_gives_back(
     work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service has answered, but its answer comes after the signal."""
-    answer, took, go_on = Answers.answer, threading.Event(), asyncio.Event()
-
-    async def late(self: Answers, name: str, *arguments: Any) -> Answer:
-        answered = await answer(self, name, *arguments)
-        if name == "claim":
-            took.set()
-            await go_on.wait()
-        if name == "leave":
-            go_on.set()
-        return answered
 
     def interrupt() -> None:
         took.wait(BOUND_SECONDS)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     work.insert("a")
-    monkeypatch.setattr(Answers, "answer", late)
+    took = _answers_late(monkeypatch)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with ThreadPoolExecutor(1) as pool:
