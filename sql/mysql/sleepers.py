@@ -60,10 +60,12 @@ def commits_of_others(engine: Engine, watch: Watch, unlimited: str) -> Generator
             driver._execute_command(_QUERY, statement)  # noqa: SLF001 -- others wait for the answer
             # Not `began`: a look since then may have come before the sleep.
             yield Heard(watch.monotonic())
-            while (woken := _woken(driver, watch.bell)) is False:
-                driver._execute_command(_QUERY, statement)  # noqa: SLF001
+            woken = _woken(driver, watch.bell)
             if woken is None:
                 return
+            if not woken:
+                rest = REST_SECONDS
+                continue
             ended = watch.monotonic()
             yield Heard(ended)
             rest = min(2 * rest, LONGEST_REST_SECONDS)
@@ -163,8 +165,10 @@ def _session(engine: Engine, *settings: str) -> Any:
     try:
         driver.autocommit(True)
         with driver.cursor() as cursor:
-            idle = f"wait_timeout = {LONGEST_IDLE_SECONDS}"
-            cursor.execute("SET SESSION " + ", SESSION ".join((idle, *settings)))
+            # A proxy lends a session that has a variable of its own to nobody else (ProxySQL's
+            # documentation, "Multiplexing"): else KILL QUERY could end a statement of theirs.
+            own, idle = "@stickybus = CONNECTION_ID()", f"wait_timeout = {LONGEST_IDLE_SECONDS}"
+            cursor.execute(f"SET {own}, SESSION " + ", SESSION ".join((idle, *settings)))
     except BaseException:
         driver.close()
         raise

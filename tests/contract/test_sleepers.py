@@ -410,13 +410,12 @@ def test_one_who_has_slept_its_time_sleeps_on_and_is_woken(
     monkeypatch.setattr(sleepers, "SLEEP_SECONDS", 1)
     monkeypatch.setattr(sleepers, "_woken", counted)
     with sleeping(database_url) as sleeper:
-        sleeper.hears()
-        eventually(lambda: len(ends) >= 2, "sleeps end")
-        assert not any(ends)
-        assert sleeper.heard.empty()
+        for _ in range(3):
+            sleeper.hears()  # others may have committed between two sleeps
+        assert ends == [False, False]
         server.sleeper(SLEEP.replace("30", "1"))
         ring(database_url)
-        sleeper.hears()
+        eventually(lambda: any(ends), "it is woken")
 
 
 def test_a_sleep_may_last_longer_than_a_statement(database_url: URL) -> None:

@@ -10,6 +10,7 @@ al. 2012).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from stickybus import Mode
@@ -126,13 +127,13 @@ class Generator:
             ),
             "change": lambda: self._change(alive),
             "limit": lambda: self._limit(alive),
-            "scene": lambda: self._begin_scene(alive),
+            "scene": lambda: self._begin_scene(alive, limited=simulation.is_limited),
         }
         weights = dict(self._weights)
         if simulation.down:
             weights["outage"] = 6.0
         if simulation.is_limited:
-            weights["limit"] = 8.0
+            weights["limit"], weights["scene"] = 6.0, 9.0
         while True:
             [kind] = self._random.choices(list(weights), list(weights.values()))
             step = makers[kind]()
@@ -235,7 +236,7 @@ class Generator:
 
     # -- scenes: orders of steps that are rare by chance ------------------------------------------
 
-    def _begin_scene(self, alive: list[Process]) -> Step | None:
+    def _begin_scene(self, alive: list[Process], *, limited: bool) -> Step | None:
         """Plan one; other steps may come between its own."""
         joined = [process for process in alive if process.node is not None]
         if not joined or self._next_key > 60 or self._scene:
@@ -250,6 +251,7 @@ class Generator:
                 self._comeback,
                 self._restart,
                 self._uncommitted,
+                *([self._places_ahead] * 12 if limited else []),
             ]
         )
         self._scene = scene(hero, self._random.choice(others) if others else hero)
@@ -369,6 +371,40 @@ class Generator:
             ),
             *self._rerun(hero.label),
         ]
+
+    def _places_ahead(self, hero: Process, other: Process) -> list[Step]:
+        """A node has reserved places of a limit, and claims by them in doubt or beside others."""
+        random = self._random
+        labels = (hero.label, other.label)
+        claim = Go(hero.label, "bus.claim")
+        most = len(self._nodes) * random.choice([2, 3, 4])
+        changed = [Change(other.label, "bus", "limit", random.choice([1, 2, 3]))]
+        beside = [
+            self._waiting(other, 2),
+            Go(other.label, "bus.claim"),
+            Go(other.label, "bus.claim"),
+        ]
+        return [
+            Change(other.label, "bus", "limit", most),
+            Pass(2.0, labels),
+            claim,
+            self._waiting(hero, 1),
+            claim,
+            Go(hero.label, "bus.handler0", 1),
+            self._waiting(hero, 3),
+            *random.choice([[], [], changed]),
+            replace(claim, fault=random.choice([Fault.NONE, Fault.COMMIT_LOST])),
+            *random.choice([[], changed, beside]),
+            self._waiting(hero, 3),
+            Pass(2.0, labels),
+            claim,
+            claim,
+        ]
+
+    def _waiting(self, process: Process, count: int) -> Post:
+        """A post of entries that wait for a claim."""
+        keys = tuple(key for _ in range(count) for key in self._key())
+        return Post(process.label, "bus", keys, Behaviour(boundaries=2), Ending.OWN)
 
     def _key(self) -> tuple[int, ...]:
         self._next_key += 1

@@ -43,11 +43,13 @@ def run_seed(
     random = Random(seed)  # noqa: S311 -- to be repeated
     history: Literal["all", "failures"] = "all" if seed % FAILURES_ONLY else "failures"
     settings = replace(settings_of(random), circuit=circuit, history=history)
+    if not seed % LIMITED:
+        settings = replace(settings, faces=("bus",))
     generator = Generator(random, settings)
     nodes = generator.first()
     steps: list[Step] = [*nodes]
-    if not seed % LIMITED and "bus" in settings.faces:
-        steps.insert(1, Change(nodes[0].process, "bus", "limit", 1 + seed // LIMITED % 3))
+    if not seed % LIMITED:
+        steps.insert(1, Change(nodes[0].process, "bus", "limit", 1 + seed // LIMITED % 4))
     with simulating(databases, settings) as simulation:
         for step in steps:
             simulation.take(step)
