@@ -378,8 +378,8 @@ class Generator:
         labels = (hero.label, other.label)
         claim = Go(hero.label, "bus.claim")
         most = len(self._nodes) * random.choice([2, 3, 4])
-        changed = [Change(other.label, "bus", "limit", random.choice([1, 2, 3]))]
-        beside = [
+        changed: list[Step] = [Change(other.label, "bus", "limit", random.choice([1, 2, 3]))]
+        beside: list[Step] = [
             self._waiting(other, 2),
             Go(other.label, "bus.claim"),
             Go(other.label, "bus.claim"),

@@ -6,27 +6,27 @@ So one set of connections serves all loops, a wait needs no thread, and any wait
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from queue_core.errors import LifecycleError
-from queue_core.runtime.lock import Lock
+from work_queue.remote.anew import Anew
 
 THREAD = "work_queue-client"
 
 T = TypeVar("T")
 
 
-class Background:
-    """Begins with its first call, and anew in a child process of a fork. Its end is for good."""
+class Background(Anew):
+    """Begins with its first call, and anew in a child process of a fork. Its end is for good.
+
+    The lock is held while a call is put on the loop: none may come after the last one.
+    """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        """Held while a call is put on the loop: none may come after the last one."""
-        self._pid = 0
+        super().__init__()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
@@ -37,7 +37,7 @@ class Background:
         """
         running = _Running(call)
         with self._lock:
-            loop = self._begun(call)
+            loop = self._loop_here(call)
             loop.call_soon_threadsafe(running.begin, loop)
         waiting = asyncio.wrap_future(running.ended)
         try:
@@ -56,7 +56,7 @@ class Background:
             if self._ended:
                 return
             self._ended = True
-            if self._loop is None or self._pid != os.getpid():
+            if self._loop is None or not self._has_begun:
                 return
             loop = self._loop
             future = asyncio.run_coroutine_threadsafe(last(), loop)
@@ -65,15 +65,15 @@ class Background:
         finally:
             loop.call_soon_threadsafe(loop.stop)
 
-    def _begun(self, call: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
-        """The loop, which runs, for a call."""
+    def _loop_here(self, call: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
+        """The loop of this process, which runs, for a call."""
         if self._ended:
             call.close()
             raise LifecycleError("the work queue was closed. Nothing was done.")
-        if self._loop is None or self._pid != os.getpid():
+        if self._loop is None or not self._has_begun:
             loop = asyncio.new_event_loop()
             threading.Thread(target=_turn, args=(loop,), name=THREAD, daemon=True).start()
-            self._loop, self._pid = loop, os.getpid()
+            self._loop, self._has_begun = loop, True
         return self._loop
 
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from queue_core.errors import LifecycleError
-from queue_core.runtime.lock import Lock
 from queue_core.runtime.signal import Signal
+from work_queue.remote.anew import Anew
 from work_queue.remote.transport import BlockingTransport
 
 
-class BlockingCalls:
+class BlockingCalls(Anew):
     """Their transport begins with the first call, and anew in a child process of a fork."""
 
     def __init__(self, connect: Callable[[], BlockingTransport]) -> None:
+        super().__init__()
         self._connect = connect
-        self._lock = Lock()
-        self._pid = 0
         self._transports = list[BlockingTransport]()
         """The last is of this process. Others are from before a fork: what ends them is sent."""
         self._running = dict[object, int]()
         """The threads of calls that run."""
         self._ended = False
+
+    def forked(self) -> None:
+        """See `Anew.forked`."""
+        super().forked()
         self._fewer = Signal()
 
     @contextmanager
@@ -42,10 +44,10 @@ class BlockingCalls:
         with self._lock:
             if self._ended:
                 raise LifecycleError("the work queue was closed. Nothing was done.")
-            if self._pid != os.getpid():
+            if not self._has_begun:
                 self._transports.append(self._connect())
                 self._running.clear()
-                self._pid = os.getpid()
+                self._has_begun = True
             self._running[call] = threading.get_ident()
             return self._transports[-1]
 
@@ -57,7 +59,7 @@ class BlockingCalls:
         """
         with self._lock:
             self._ended = True
-            if self._pid != os.getpid():
+            if not self._has_begun:
                 return
         transport = self._transports[-1]
         try:

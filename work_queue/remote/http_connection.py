@@ -12,6 +12,7 @@ from typing import Any
 from urllib3 import BaseHTTPResponse
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
+from urllib3.util.ssltransport import SSLTransport
 
 from work_queue.remote.http_transport import CONNECT_SECONDS, IDLE_SECONDS
 from work_queue.remote.transport import UnsentError
@@ -39,7 +40,10 @@ class Opened:
         """End them: threads that wait for their answers wake up, and close them."""
         self._cut = True
         for connection in tuple(self._connections):
-            if (near := connection.sock) is not None:
+            near = connection.sock
+            if isinstance(near, SSLTransport):  # encrypted, through a proxy that is so, too
+                near = near.socket
+            if near is not None:
                 with suppress(OSError):
                     # Not by TLS, whose state belongs to the thread that waits.
                     socket.socket.shutdown(near, socket.SHUT_RDWR)

@@ -57,7 +57,7 @@ class RemoteClaims:
             raise
         except BaseException:  # until here nobody has seen what it took
             with suppress(StickybusError), line.begun() as transport:
-                self._end(claim.ticket, transport)
+                self._end(claim.ticket, transport, LEAVE_SECONDS)
             raise
 
     def _answer(self, claim: wire.Claim, transport: BlockingTransport) -> list[Task]:
@@ -74,14 +74,16 @@ class RemoteClaims:
 
         After a fork those of the parent process wait on a transport of its own.
         """
+        until = time.monotonic() + LEAVE_SECONDS
         with suppress(StickybusError):  # if one fails, all would
             for ticket, its in tuple(self._waiting.items()):
-                if its is transport:
-                    self._end(ticket, transport)
+                left = until - time.monotonic()
+                if its is transport and left > 0:
+                    self._end(ticket, transport, left)
 
-    def _end(self, ticket: str, transport: BlockingTransport) -> None:
+    def _end(self, ticket: str, transport: BlockingTransport, seconds: float) -> None:
         """Let the service release what a claim took, or takes. If that fails, its lease ends."""
-        self._line.call_on(transport, wire.LEAVE, wire.Leave(ticket), LEAVE_SECONDS)
+        self._line.call_on(transport, wire.LEAVE, wire.Leave(ticket), seconds)
 
     async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim_async`."""

@@ -173,6 +173,41 @@ work.close()
     assert [task.value for task in work.tasks("a")] == ["parent", "child", "parent again"]
 
 
+def test_a_fork_while_other_threads_are_in_its_locks_leaves_the_child_none(
+    work: WorkQueue, database_url: URL
+) -> None:
+    process = run_program(
+        work,
+        database_url,
+        """
+import asyncio, threading
+
+line, held = work._backend._line, threading.Barrier(3)
+
+def hold(one):
+    with one._lock:
+        held.wait()
+        os.read(0, 1)
+
+asyncio.run(work.try_claim_async("a"))
+for one in (line._blocking, line._background):
+    threading.Thread(target=hold, args=(one,), daemon=True).start()
+held.wait()
+if child := os.fork():
+    os._exit(os.waitpid(child, 0)[1])
+work.insert("a", "child")
+assert asyncio.run(work.try_claim_async("a"))
+work.close()
+os._exit(0)
+""",
+    )
+    try:
+        assert process.wait(BOUND_SECONDS) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_after_its_close_every_call_is_refused(work: WorkQueue) -> None:
     work.close()
     work.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import pytest
 from sqlalchemy import URL
 
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.certificates import Certificates
-from tests.contract.work_queue.backends import own_backend_of
+from tests.contract.work_queue.backends import own_backend_of, waiting
 from tests.contract.work_queue.services import Services
 from work_queue.remote.address import address_of
 from work_queue.remote.tls import Tls
@@ -25,9 +28,12 @@ pytestmark = pytest.mark.parametrize("place", ["http"], indirect=True)
 class ForwardProxy:
     """Sends all that it gets to one server, and keeps it; what asks for a tunnel, not."""
 
-    def __init__(self, host: str, port: int, *, tunnels: bool = False) -> None:
+    def __init__(
+        self, host: str, port: int, *, tunnels: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._there = (host, port)
         self._tunnels = tunnels
+        self._tls = tls
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.got = bytearray()
@@ -37,6 +43,8 @@ class ForwardProxy:
         with suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
+                if self._tls is not None:
+                    near = self._tls.wrap_socket(near, server_side=True)
                 far = socket.create_connection(self._there)
                 threading.Thread(target=self._ask, args=(near, far), daemon=True).start()
                 threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
@@ -107,25 +115,38 @@ def test_a_proxy_of_another_kind_is_refused(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("proxy_encrypts", [False, True])
 def test_encrypted_calls_go_through_its_tunnel(
     place: str,
     services: Services,
     database_url: URL,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    proxy_encrypts: bool,
 ) -> None:
     signed = Certificates(tmp_path)
     certificate, key = signed.of("client")
+    scheme, context = "http", None
+    if proxy_encrypts:
+        scheme, context = "https", ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*signed.of("proxy"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(signed.authority))
     own = Tls(ca_file=signed.authority, certificate_file=certificate, key_file=key)
     with WorkQueue(database_url) as served:
         address = services.encrypted(place, served, signed)
         service = address_of(address, token=None, tls=None)
-        tunnel = ForwardProxy(service.host, service.port, tunnels=True)
+        tunnel = ForwardProxy(service.host, service.port, tunnels=True, tls=context)
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        monkeypatch.setenv("https_proxy", f"http://ann:secret@127.0.0.1:{tunnel.port}")
-        with WorkQueue(address, tls=own) as work:
+        monkeypatch.setenv("https_proxy", f"{scheme}://ann:secret@127.0.0.1:{tunnel.port}")
+        with WorkQueue(address, tls=own) as work, ThreadPoolExecutor() as threads:
             work.insert("a", "value")
+            claim = threads.submit(work.claim, "none")
+            eventually(lambda: waiting(served))
+            own_backend_of(work)._line._blocking._transports[-1].close()
+            with pytest.raises(DatabaseUnreachableError):
+                claim.result(BOUND_SECONDS)
         tunnel.close()
         assert served.queues() == {"a": 1}
     assert bytes(tunnel.got).startswith(f"CONNECT {service.authority} HTTP/1.".encode())

@@ -10,6 +10,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from tests.contract.work_queue.backends import SERVED, address_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.remote.programs import run_program
 from work_queue.remote import remote_claims
+from work_queue.remote.line import LEAVE_SECONDS
 from work_queue.remote.remote_claims import RemoteClaims
 from work_queue.requests import ClaimRequest
 from work_queue.service.caller import Caller
@@ -187,6 +190,32 @@ def test_a_close_ends_claims_that_wait_in_threads(work: WorkQueue) -> None:
                 claim.result(BOUND_SECONDS)
     assert work.insert("a").claims == 0
     assert work.try_claim("a") is not None
+
+
+def test_a_close_leaves_claims_for_as_long_as_one_call_may_take(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are left then are cut, and their leases end."""
+    answer, left = Answers.answer, list[str]()
+
+    async def seen(self: Answers, name: str, *arguments: Any) -> Answer:
+        if name == "leave":
+            left.append(name)
+        return await answer(self, name, *arguments)
+
+    other = WorkQueue(address_of(work, URL.create("sqlite")))
+    monkeypatch.setattr(Answers, "answer", seen)
+    with ThreadPoolExecutor(5) as pool:
+        claims = [pool.submit(other.claim, "a") for _ in range(5)]
+        eventually(lambda: waiting(work) == 5)
+        # Each reading is most of the time later than the one before.
+        late = count(step=0.4 * LEAVE_SECONDS)
+        monkeypatch.setattr(remote_claims, "time", SimpleNamespace(monotonic=lambda: next(late)))
+        other.close()
+        for claim in claims:
+            with pytest.raises(LifecycleError, match="closed"):
+                claim.result(BOUND_SECONDS)
+    assert len(left) == 2
 
 
 @pytest.mark.slow
