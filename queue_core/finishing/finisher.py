@@ -243,6 +243,8 @@ class Finisher:
                     "outcome_unwritable", record_id=record_id, table=holdings.config.table
                 )
                 return Written(set(), None), {record_id}
+        if claim is not None:
+            holdings.doubt()  # of several transactions, that of the claim may have been committed
         # One of them spoils the batch: each by itself.
         parts = [self._record([one], []) for one in finished]
         parts += [self._record([], [one]) for one in effects]

@@ -89,6 +89,12 @@ class Ledger:
         """Entries that are to be held have places of a limited queue, whose lane is `lane`."""
         self._origins.setdefault(lane, set()).update(ids)
 
+    def displace(self, ids: Iterable[int]) -> None:
+        """Entries that are not held have no places: they were to be, and never were."""
+        gone = [record_id for record_id in ids if record_id not in self._claims]
+        for placed in list(self._origins.values()):
+            placed.difference_update(gone)
+
     def has_place(self, lane: Lane, record_id: int) -> bool:
         """Whether an entry has a place of the limited queue with this lane."""
         return record_id in self._origins.get(lane, ())

@@ -60,6 +60,7 @@ class Sweep:
             if claim[0] not in holdings.ledger and claim[0] not in announced
         ]
         released = holdings.release(unknown)
+        holdings.ledger.displace(record_id for record_id, _ in unknown)
         if released:
             log.info("entries_swept", node=holdings.name, table=config.table, entries=released)
         ended = holdings.clock.monotonic()

@@ -36,7 +36,9 @@ def limited(case: Case) -> Iterator[Reason]:
 
 
 def _of_queue(case: Case, limit: Limit) -> Reason:
-    held = case.store.statements.held_places(case.connection, lane=case.entry.lane)
+    held = case.store.statements.held_places(
+        case.connection, lane=case.entry.lane, due_by=case.store.claims_due_by
+    )
     ids = [record_id for claims in held.values() for record_id, _ in claims]
     rate = None if limit.rate is None else Rate(limit.rate, limit.per, limit.burst)
     until = _until(case, rate, StoredLimits(case.store).arrival(case.connection, limit))

@@ -51,7 +51,7 @@ class StoredLimits:
             statements = self._store.statements
             if statements.lock_reserves(connection, lane=limit.lane):
                 # They were reserved by other terms. The next claims go by these.
-                statements.list_all(connection, lane=limit.lane)
+                statements.list_all(connection, lane=limit.lane, due_by=self._store.claims_due_by)
 
         try:
             self._store.write(None, limit.queue_name, work)

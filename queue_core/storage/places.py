@@ -96,6 +96,8 @@ class Places:
         self.nodes = 1
         """The number of live nodes that share the places."""
         self._known = dict[Lane, Limit]()
+        self._may_reserve_at = dict[Lane, float]()
+        """When a limit may be reserved again (monotonic), after a reserve did not last."""
         self._tight = set[Lane]()
         """Limits that have a rate, or had no places for sure when they were last taken at once."""
 
@@ -158,7 +160,9 @@ class Places:
         """
         found = len(entries)
         if not found or found == claim.limit < limit:
-            self.reserves.ended(claim)
+            lane = self.reserves.ended(claim)
+            if found and lane is not None:
+                self._without_reserve(lane)
             found = limit
         placed = {
             lane: [entry.record_id for entry in those] for lane, those in self.by_lane(entries)
@@ -167,12 +171,13 @@ class Places:
 
     def register(self, connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
         """Count entries that `owner` ran before it knew of their limit, past it if need be."""
+        due_by = self._store.claims_due_by
         for lane, mine in self.by_lane(entries):
             statements = self._store.statements
             statements.terms(connection, lane=lane)
             if owner in statements.lock_reserves(connection, lane=lane):
-                statements.list_own(connection, lane=lane, owner=owner)
-            held = set(statements.held_places(connection, lane=lane).get(owner, ()))
+                statements.list_own(connection, lane=lane, owner=owner, due_by=due_by)
+            held = set(statements.held_places(connection, lane=lane, due_by=due_by).get(owner, ()))
             claims = [entry.claim for entry in mine if entry.claim not in held]
             if claims:
                 statements.take_places(connection, lane=lane, owner=owner, claims=claims)
@@ -205,14 +210,20 @@ class Places:
         limit = statements.terms(connection, lane=lane)
         if limit is None:  # it has just been removed
             return Room()
-        bunches = statements.bunches(connection, lane=lane)
+        bunches, due_by = statements.bunches(connection, lane=lane), self._store.claims_due_by
         reserved = any(bunch.reserved and bunch.owner == owner for bunch in bunches)
         if reserved or self.reserves.unsure(lane):
-            mine = len(statements.list_own(connection, lane=lane, owner=owner, besides=found))
+            if not reserved:
+                self._without_reserve(lane)  # another node has needed its places
+            mine = len(
+                statements.list_own(
+                    connection, lane=lane, owner=owner, due_by=due_by, besides=found
+                )
+            )
             bunches = [bunch for bunch in bunches if bunch.owner != owner] + [Bunch(owner, mine)]
         free = self._free(limit, bunches, owner)
         if free < wanted or len(bunches) > MOST_BUNCHES:
-            bunches = statements.list_all(connection, lane=lane)
+            bunches = statements.list_all(connection, lane=lane, due_by=due_by)
             free = self._free(limit, bunches, owner)
         rate = _rate_of(limit)
         if rate is None:
@@ -241,7 +252,8 @@ class Places:
         statements = self._store.statements
         room.mine += len(entries)
         # Where more of it is in use, the next claims would soon look for other places anyway.
-        if 2 * room.mine <= room.may_reserve:
+        lasts = 2 * room.mine <= room.may_reserve
+        if lasts and self._may_reserve_at.get(lane, 0.0) <= self._store.clock.monotonic():
             besides = {*found}.difference(entry.record_id for entry in entries)
             room.reserve = self.reserves.take(
                 statements,
@@ -250,6 +262,7 @@ class Places:
                 owner=owner,
                 entries=entries,
                 places=room.may_reserve,
+                due_by=self._store.claims_due_by,
                 besides=besides,
             )
         else:
@@ -269,6 +282,11 @@ class Places:
         self._store.statements.release(
             connection, owner=owner, lane=lane, suspect_lane=lane, claims=claims
         )
+
+    def _without_reserve(self, lane: Lane) -> None:
+        """A reserve did not last: each reads this node's lane, so none follows soon."""
+        lease_seconds = self._store.config.node.lease_seconds
+        self._may_reserve_at[lane] = self._store.clock.monotonic() + lease_seconds
 
     def _free(self, limit: Terms, bunches: Sequence[Bunch], owner: str) -> int:
         taken = sum(bunch.places for bunch in bunches)

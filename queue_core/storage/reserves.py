@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 import msgspec
 from sqlalchemy import Connection
@@ -100,11 +101,16 @@ class Reserves:
             self._under_way[thread] = limit = min(claim.limit, left)
         return msgspec.structs.replace(claim, limit=limit, reserve=reserve.name)
 
-    def ended(self, claim: Claim) -> None:
-        """The next claim is not to go by the reserve of a claim, and finds out what there is."""
+    def ended(self, claim: Claim) -> Lane | None:
+        """The next claim is not to go by the reserve of a claim, and finds out what there is.
+
+        The limit of that reserve, if it stood.
+        """
         for lane, reserve in [*self._of.items()]:
             if reserve.name == claim.reserve:
                 self.forget([lane])
+                return lane
+        return None
 
     def take(
         self,
@@ -115,6 +121,7 @@ class Reserves:
         owner: str,
         entries: Sequence[Entry],
         places: int,
+        due_by: datetime,
         besides: Container[int],
     ) -> Reserve | None:
         """Reserve places of a locked limit, those of claimed `entries` among them.
@@ -123,7 +130,9 @@ class Reserves:
         that: all of them are listed.
         """
         statements.free_own_places(connection, lane=lane, owner=owner)  # and wait for claims by it
-        claims = statements.owned_of_limit(connection, lane=lane, owner=owner, besides=besides)
+        claims = statements.owned_of_limit(
+            connection, lane=lane, owner=owner, due_by=due_by, besides=besides
+        )
         if len(claims) > places:
             statements.take_places(connection, lane=lane, owner=owner, claims=claims)
             return None

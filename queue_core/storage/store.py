@@ -7,7 +7,7 @@ claimed: `queue_core.claiming`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 FIRST_DATE = datetime.min.replace(tzinfo=UTC)
 """No entry is due earlier."""
+CLAIMS_AHEAD = timedelta(hours=1)
+"""Claimed entries are due by now. A clock may have been set back since, but not by more."""
 
 
 class Store(Transactions):
@@ -115,6 +117,11 @@ class Store(Transactions):
         return self.statements.insert(connection, rows)
 
     # -- the engine's reads -----------------------------------------------------------------------
+
+    @property
+    def claims_due_by(self) -> datetime:
+        """No entry that is claimed is due later (UTC)."""
+        return self.clock.now() + CLAIMS_AHEAD
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""

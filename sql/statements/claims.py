@@ -138,6 +138,8 @@ class Claims(PairStatements):
         places = in_schema(queue_places, self.main.schema)
         named = [
             places.c.table_name == self.main.name,
+            # After a fail-over the ids of a name may come again, for another owner.
+            places.c.owner == bindparam("owner"),
             *(
                 places.c[column] == bindparam(name, type_=kind)
                 for column, (name, kind) in zip(

@@ -89,13 +89,24 @@ class Places(Outcomes):
             main.c.lane == bindparam("owner", type_=String()),
             main.c.processing_state == IN_PROCESSING,
             main.c.queue_name == queue_name,
+            main.c.effective_date <= bindparam("due_by", type_=UtcDateTime()),
         )
 
     def owned_of_limit(
-        self, connection: Connection, *, lane: str, owner: str, besides: Container[int] = ()
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        owner: str,
+        due_by: datetime,
+        besides: Container[int] = (),
     ) -> list[tuple[int, int]]:
-        """The claims of a limited queue's entries that an owner has, `besides` some entries."""
-        rows = self._rows(connection, self._owned_of_limit, {"of_lane": lane, "owner": owner})
+        """The claims of a limited queue's entries that an owner has, `besides` some entries.
+
+        `due_by`: none is due later. It spares those that wait in its lane for their date.
+        """
+        given = {"of_lane": lane, "owner": owner, "due_by": due_by}
+        rows = self._rows(connection, self._owned_of_limit, given)
         return [(row[0], row[1]) for row in rows if row[0] not in besides]
 
     def _of(self, table: Table) -> list[ColumnElement[bool]]:
@@ -143,8 +154,10 @@ class Places(Outcomes):
         found = self._looked_up(select(main.c.record_id, main.c.claim_count))
         return found.where(self._among(), main.c.processing_state == IN_PROCESSING)
 
-    def held_places(self, connection: Connection, *, lane: str) -> dict[str, list[tuple[int, int]]]:
-        """The claims that stand, as (record id, claim count), by owner."""
+    def held_places(
+        self, connection: Connection, *, lane: str, due_by: datetime
+    ) -> dict[str, list[tuple[int, int]]]:
+        """The claims that stand, as (record id, claim count), by owner. None is due later."""
         rows = self._rows(connection, self._listed, {"of_lane": lane})
         reserving = {owner for owner, _, record_id in rows if record_id < 0}
         listed = [
@@ -160,7 +173,7 @@ class Places(Outcomes):
         for owner, claims in listed:
             found.setdefault(owner, []).extend(claim for claim in claims if claim in claimed)
         for owner in reserving:
-            found[owner] = self.owned_of_limit(connection, lane=lane, owner=owner)
+            found[owner] = self.owned_of_limit(connection, lane=lane, owner=owner, due_by=due_by)
         return found
 
     @memoized_property
@@ -184,19 +197,27 @@ class Places(Outcomes):
         self._change(connection, self._free_own, {"of_lane": lane, "owner": owner})
 
     def list_own(
-        self, connection: Connection, *, lane: str, owner: str, besides: Container[int] = ()
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        owner: str,
+        due_by: datetime,
+        besides: Container[int] = (),
     ) -> list[tuple[int, int]]:
         """End an owner's reserve of a limit, and enter its claims anew, `besides` some entries."""
         self.free_own_places(connection, lane=lane, owner=owner)  # first: it waits for its claims
-        claims = self.owned_of_limit(connection, lane=lane, owner=owner, besides=besides)
+        claims = self.owned_of_limit(
+            connection, lane=lane, owner=owner, due_by=due_by, besides=besides
+        )
         if claims:
             self.take_places(connection, lane=lane, owner=owner, claims=claims)
         return claims
 
-    def list_all(self, connection: Connection, *, lane: str) -> list[Bunch]:
+    def list_all(self, connection: Connection, *, lane: str, due_by: datetime) -> list[Bunch]:
         """End all reserves of a limit, and enter anew all of its claims that stand."""
         self.lock_reserves(connection, lane=lane)  # first: it waits for their claims
-        held = self.held_places(connection, lane=lane)
+        held = self.held_places(connection, lane=lane, due_by=due_by)
         if held:
             self.free_places(connection, lane=lane)
         for owner, claims in held.items():

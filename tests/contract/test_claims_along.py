@@ -6,15 +6,23 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.storage.moves import Written
 from sql.database import COMMITTED
 from sql.statements.claims import Claim
-from stickybus import State
+from stickybus import ImmediateRetries, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order, elsewhere, lost_answers, statements_of, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    elsewhere,
+    lost_answers,
+    statements_of,
+    states,
+)
 
 BATCH, ORDERS = 10, 30
 
@@ -235,3 +243,36 @@ def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(
     pauses.append(finisher.turn_in_time())
 
     assert pauses == [60.0, 0.0]
+
+
+@needs.one_writer
+def test_a_claim_is_not_forgotten_whose_outcomes_are_refused_after_it(cluster: Cluster) -> None:
+    """Outcomes that history keeps are written last, in a transaction of their own."""
+    node = cluster.join(
+        "a",
+        handler_threads=1,
+        max_entries_claimed=2,
+        queue_capacity=2,
+        history="failures",
+        retry=ImmediateRetries(0),
+    )
+    node.handler = Recorder(failures=1)
+    failing, *_ = node.bus.post_many(Order(number) for number in range(4))
+    node.claim()
+    node.store.database.write(
+        lambda connection: connection.execute(
+            text(
+                "INSERT INTO bus_events_history (record_id, class_name, event_json, created_date, "
+                "effective_date, finished_date, processing_state, search_key1, search_key2) SELECT "
+                ":id, 'Other', '{}', created_date, created_date, created_date, 'FAILED', 0, 0 "
+                "FROM bus_events WHERE record_id = :id"
+            ),
+            {"id": failing},
+        )
+    )
+    node.lifecycle.pool.run_submitted()
+    node.lifecycle.finisher.turn()
+    node.lifecycle.claim_loop.turn()
+
+    node.run()
+    assert sorted(node.handler.numbers()) == [0, 1, 2, 3]

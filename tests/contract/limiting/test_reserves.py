@@ -136,6 +136,41 @@ def test_a_changed_limit_ends_reserves_at_once(cluster: Cluster) -> None:
     assert claimed(one.bus) == 2
 
 
+def test_a_claim_by_the_reserve_of_another_takes_nothing(cluster: Cluster) -> None:
+    """After a fail-over the ids of entries, and so the names of reserves, may come again."""
+    one, other = join(cluster, "a", "b")
+    claim(other, 1)
+    held = reserve(other)
+    assert held is not None
+    by_it = one.moves.to_claim(ANY_NODE, "a", 4, FIRST_DATE, timedelta())
+    by_it.reserve = held.name
+    store = one.store
+    assert not store.database.write(lambda inner: store.statements.claim(inner, by_it))
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_after_a_reserve_that_did_not_last_none_is_taken_for_a_while(
+    cluster: Cluster, *, others: bool
+) -> None:
+    """Each reads all that is due in the node's own lane."""
+    one, other = join(cluster, "a", "b")
+    claim(one, 1)
+    claim(*((other, 9) if others else (one, 9)))
+    claim(one, 1)
+    assert reserve(one) is None
+    for peer in (one, other):
+        holdings = peer.lifecycle.holdings
+        holdings.release(holdings.in_processing())
+    assert not claimed(one.bus)
+    one.store.database.write(lambda inner: one.store.statements.free_places(inner, lane=BUS_LANE))
+
+    claim(one, 1)
+    assert reserve(one) is None
+    cluster.live(one.store.config.node.lease_seconds, one, other)
+    claim(one, 1)
+    assert reserve(one) is not None
+
+
 def test_claims_of_unknown_end_count(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     [peer] = join(cluster, "a")
     claim(peer, 1)
@@ -211,7 +246,7 @@ def test_a_claim_by_a_reserve_that_is_being_ended_takes_nothing(cluster: Cluster
     with ThreadPoolExecutor(1) as thread:
         with database.begin() as connection:
             statements.terms(connection, lane=BUS_LANE)
-            statements.list_all(connection, lane=BUS_LANE)
+            statements.list_all(connection, lane=BUS_LANE, due_by=one.store.claims_due_by)
             future = thread.submit(claimed_by_it)
             with suppress(TimeoutError):  # it waits, or finds the row locked
                 future.result(SECONDS)

@@ -126,7 +126,7 @@ class Tables:
         statements.arrived(connection, lane=LIMITED, arrival_date=self.now)
         statements.take_places(connection, lane=LIMITED, owner=NODE, claims=claims)
         statements.bunches(connection, lane=LIMITED)
-        held = statements.held_places(connection, lane=LIMITED)
+        held = statements.held_places(connection, lane=LIMITED, due_by=self.now)
         assert bool(held[NODE]) == bool(self.ids)
         statements.free_places(connection, lane=LIMITED)
 
@@ -134,12 +134,12 @@ class Tables:
         """What a claim asks and writes that takes a reserve, one by it, and who ends it."""
         statements, connection = self.statements, self.connection
         name = ReserveName(LIMITED, -1, 1)
-        statements.list_own(connection, lane=LIMITED, owner=NODE)
+        statements.list_own(connection, lane=LIMITED, owner=NODE, due_by=self.now)
         statements.free_own_places(connection, lane=LIMITED, owner=NODE)
         statements.reserve_places(connection, owner=NODE, name=name, places=100)
         self.claim(OWN, 1, name)
         assert statements.lock_reserves(connection, lane=LIMITED) == [NODE]
-        statements.list_all(connection, lane=LIMITED)
+        statements.list_all(connection, lane=LIMITED, due_by=self.now)
 
     def place_of_key(self) -> None:
         """What claims and endings of entries with limit keys ask and write besides."""

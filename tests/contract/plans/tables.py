@@ -11,7 +11,7 @@ from queue_core.model.lanes import PARKED, SUSPECT, keyed_lane
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
 NODE = "node"
-"""The node that claims. It has its own lane, so it takes nothing from the others."""
+"""The node that claims. In its lane some wait for dates that are far ahead."""
 ANN = keyed_lane("bus", "ann")
 OWN, DEAD = "own", "dead"
 """Lanes of a node with much to do, and of one that died and left little that ran."""
@@ -20,8 +20,8 @@ _DIGITS = "(" + " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10)
 _NUMBER = "d0.d + 10 * d1.d + 100 * d2.d + 1000 * d3.d + 10000 * d4.d + 100000 * d5.d"
 _COLUMNS = "class_name, event_json, lane, effective_date, created_date, search_key1, search_key2"
 _LANES = (
-    f"CASE d0.d WHEN 0 THEN '{SUSPECT}' WHEN 1 THEN '{PARKED}' WHEN 2 THEN '' WHEN 3 THEN '' ELSE "
-    f"'{OWN}' END"
+    f"CASE d0.d WHEN 0 THEN '{SUSPECT}' WHEN 1 THEN '{PARKED}' WHEN 2 THEN '' WHEN 3 THEN "
+    f"CASE d1.d WHEN 9 THEN '{NODE}' ELSE '' END ELSE '{OWN}' END"
 )
 _PAST, _FUTURE = "'2025-01-01 00:00:00.000000'", "'2100-01-01 00:00:00.000000'"
 _FASTER = {
