@@ -145,8 +145,9 @@ class ClaimLoop:
                 self.awake.set()
 
     def _look_after_all(self) -> float:
-        self.paused.turn(self._clock.monotonic())
-        self._limited.turn(self._clock.monotonic())
+        now = self._clock.monotonic()
+        self.paused.turn(now)
+        self._limited.turn(now)
         self._limited_keys.turn(self._clock.monotonic())
         self.announced.look_up()
         self._ordered.turn(self._clock.monotonic())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue_core.claim_loop import ClaimLoop
+from queue_core.claiming.aside_look import AsideLook
 from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
@@ -72,10 +73,16 @@ class Parts:
         ordered = OrderedKeys(holdings, claimer)
         linked = LinkedLooks(holdings, claimer)
         self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
-        paused = PausedLanes(holdings, pauses, claimer)
+        asides = AsideLook(store)
+        paused = PausedLanes(holdings, pauses, claimer, asides)
         limited_keys = LimitedKeys(holdings, claimer, hints)
         limited = LimitedLanes(
-            holdings, pools, claimer, lambda: router.describe()["queues"], keys=limited_keys
+            holdings,
+            pools,
+            claimer,
+            lambda: router.describe()["queues"],
+            asides,
+            keys=limited_keys,
         )
         watchdog = Watchdog(store.config, finisher.complete)
         self.backlog = BacklogWatch(store, router, pools)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
+from queue_core.claiming.aside_look import LOOK_SECONDS, AsideLook
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.newest_read import NewestRead
@@ -23,9 +24,6 @@ from queue_core.storage.limits import StoredLimits
 
 log = get_logger(__name__)
 
-LOOK_SECONDS = 0.9
-"""Seconds between two looks: a first limit of a queue, and its end, are obeyed within a second."""
-
 
 class LimitedLanes:
     """The limits and the entries that wait for places, as one node sees them."""
@@ -36,10 +34,12 @@ class LimitedLanes:
         pools: Pools,
         claimer: Claimer,
         served_queues: Callable[[], Collection[str]],
+        asides: AsideLook,
         *,
         keys: LimitedKeys,
     ) -> None:
         self._holdings = holdings
+        self._asides = asides
         self._stored = StoredLimits(holdings.store)
         self._pools = pools
         self._claimer = claimer
@@ -70,6 +70,10 @@ class LimitedLanes:
         if now < self._at:
             return
         holdings, read = self._holdings, self._newest.begin()
+        if not self._registered and self._asides.finds_nothing():
+            if self._newest.learn(read):
+                self._at = now + LOOK_SECONDS
+            return
         limits, lanes = holdings.store.database.fetch(self._stored.all_and_lanes)
         if not self._newest.learn(read, partial(self._learn, limits)):
             return  # and again in the next turn

@@ -18,13 +18,17 @@ class NewestRead:
         """The number of a read that begins now."""
         return next(self._numbers)
 
-    def learn(self, read: int, learn: Callable[[], None]) -> bool:
-        """Call `learn` with the result of a read; False if one that began later was learnt."""
+    def learn(self, read: int, learn: Callable[[], None] | None = None) -> bool:
+        """Call `learn` with the result of a read; False if one that began later was learnt.
+
+        Without `learn`, the read has found what was known.
+        """
         with self._learning:
             if read < self._learnt:
                 return False
             self._learnt = read
-            learn()
+            if learn is not None:
+                learn()
             return True
 
     def is_newest(self, read: int) -> bool:

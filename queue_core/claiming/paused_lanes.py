@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from queue_core.claiming.aside_look import LOOK_SECONDS, AsideLook
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.newest_read import NewestRead
 from queue_core.claiming.set_aside import bring_back
@@ -27,15 +28,15 @@ from queue_core.storage.pauses import StoredPauses
 
 log = get_logger(__name__)
 
-LOOK_SECONDS = 0.9
-"""Seconds between two looks: a pause, and its end, are obeyed within a second."""
-
 
 class PausedLanes:
     """The pauses and their entries, as one node sees them."""
 
-    def __init__(self, holdings: Holdings, pauses: PausesInForce, claimer: Claimer) -> None:
+    def __init__(
+        self, holdings: Holdings, pauses: PausesInForce, claimer: Claimer, asides: AsideLook
+    ) -> None:
         self._holdings = holdings
+        self._asides = asides
         self._stored = StoredPauses(holdings.store)
         self.pauses = pauses
         self._claimer = claimer
@@ -61,9 +62,15 @@ class PausedLanes:
 
     def turn(self, now: float) -> None:
         """If it is time to: look, and bring back a page of each lane whose pause has ended."""
+        self._asides.begin()
         if now < self._at:
             return
         read = self._newest.begin()
+        known = self.pauses.known or self._circuits or self._found
+        if not known and self._asides.finds_nothing():
+            if self._newest.learn(read):
+                self._at = now + LOOK_SECONDS
+            return
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         if not self._newest.learn(read, partial(self._learn, pauses)):
             return  # and again in the next turn

@@ -10,10 +10,14 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Select,
     bindparam,
+    exists,
     func,
     insert,
     literal,
+    literal_column,
+    or_,
     select,
     update,
 )
@@ -28,7 +32,7 @@ from sql.statements.base import (
     raised,
     raised_column,
 )
-from sql.tables import ENTRY_COLUMNS
+from sql.tables import ENTRY_COLUMNS, in_schema, queue_limits, queue_pauses
 from sql.types import UtcDateTime, UtcSince
 
 LOOKED_AT = 4
@@ -116,6 +120,21 @@ class Lanes(PairStatements):
             found.append(lane)
             lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
         return found
+
+    def any_aside(self, connection: Connection, *, lanes: Collection[tuple[str, str]]) -> bool:
+        """Whether the table has pauses or limits, or entries in one of these ranges of lanes.
+
+        A range has its first lane, and the one that it ends before.
+        """
+        main = self.main
+        found: list[Select[Any]] = [
+            select(literal_column("1")).where(main.c.lane >= first, main.c.lane < end)
+            for first, end in lanes
+        ]
+        for named in (queue_pauses, queue_limits):
+            table = in_schema(named, main.schema)
+            found.append(select(literal_column("1")).where(table.c.table_name == main.name))
+        return bool(connection.execute(select(or_(*map(exists, found)))).scalar())
 
     def free_page(self, connection: Connection, *, lane: str, limit: int) -> list[Row[Any]]:
         """Lock the first AVAILABLE entries of a lane, in claim order.

@@ -406,7 +406,7 @@ SCENES: dict[str, Scene] = {
             *[_handle("a1")] * 3,
             Pass(8.01, ("a1",)),  # a sweep is due
             Go("a1", "bus.finish", 2),  # its claim has committed, the ledger doesn't know of it
-            Go("a1", "bus.claim", 14),  # the sweep has read the table, and is about to give back
+            Go("a1", "bus.claim", 12),  # the sweep has read the table, and is about to give back
             _finish("a1"),
             *[_handle("a1")] * 3,
             _handle("a1", stops=1),

@@ -170,7 +170,8 @@ class Tables:
         statements.lane_counts(connection, lane=ANN, end=ANN + "~", until=self.now, limit=BATCH)
 
     def bring_back(self) -> None:
-        """The lanes in a range, and the first entries of one of them."""
+        """Whether a range of lanes has entries, its lanes, and the first entries of one of them."""
+        self.statements.any_aside(self.connection, lanes=[(PARKED, PARKED + "~")])
         for lane in self.statements.lanes_between(self.connection, PARKED, PARKED + "~"):
             self.statements.free_page(self.connection, lane=lane, limit=BATCH)
 
