@@ -5,13 +5,13 @@ It runs the same code, on the connection that an asyncio session or connection h
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar
 
 from queue_core.errors import InvalidConnectionError
 from queue_core.runtime.callers import AsyncCallersConnection
+from queue_core.runtime.own_threads import in_own_thread
 
 T = TypeVar("T")
 
@@ -29,12 +29,12 @@ def is_asynchronous(given: object) -> TypeGuard[AsyncCallersConnection]:
 async def awaited(call: Callable[[Any], T], connection: AsyncCallersConnection | None) -> T:
     """Run `call(connection)` without blocking the event loop.
 
-    It runs in the way of `connection`, or in a thread if there is none.
+    It runs in the way of `connection`, or in a thread of the library's own if there is none.
 
     Raises InvalidConnectionError for any other kind of connection.
     """
     if connection is None:
-        return await asyncio.to_thread(call, None)
+        return await in_own_thread(call, None)
     if is_asynchronous(connection):
         return await connection.run_sync(call)
     raise InvalidConnectionError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.document import DocClaim, DocSet
 from work_queue.face.part import Part
@@ -86,7 +85,7 @@ class Claiming(Part):
             claimant: As for `claim`.
 
         Returns:
-            The tasks, in the order of their arrival. None if the time has passed.
+            The tasks, in the order of their arrival; an empty list if the time has passed.
 
         Raises:
             InvalidRequestError: An argument is not allowed.
@@ -187,7 +186,7 @@ class Claiming(Part):
         claimant: str | None = None,
     ) -> list[DocSet]:
         """Awaitable twin of `claim_docs`."""
-        return await asyncio.to_thread(
+        return await in_own_thread(
             self.claim_docs, *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
         )
 

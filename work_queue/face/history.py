@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from queue_core.runtime.arguments import function
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
+from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.face.part import Part
 from work_queue.finished_task import FinishedTask
@@ -147,7 +148,7 @@ class History(Part):
 
     async def histories_async(self) -> dict[str, datetime | None]:
         """Awaitable twin of `histories`."""
-        return await asyncio.to_thread(self.histories)
+        return await in_own_thread(self.histories)
 
     async def finished_tasks_async(
         self,

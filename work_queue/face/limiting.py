@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
+from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.face.part import Part
 from work_queue.limit import ONE_SECOND, QueueLimit
@@ -102,12 +102,12 @@ class Limiting(Part):
 
     async def limit_async(self, queue: str, **options: Unpack[LimitOptions]) -> QueueLimit:
         """Awaitable twin of `limit`."""
-        return await asyncio.to_thread(self.limit, queue, **options)
+        return await in_own_thread(self.limit, queue, **options)
 
     async def unlimit_async(self, queue: str) -> bool:
         """Awaitable twin of `unlimit`."""
-        return await asyncio.to_thread(self.unlimit, queue)
+        return await in_own_thread(self.unlimit, queue)
 
     async def limits_async(self, *queues: str) -> list[QueueLimit]:
         """Awaitable twin of `limits`."""
-        return await asyncio.to_thread(self.limits, *queues)
+        return await in_own_thread(self.limits, *queues)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
+from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc
@@ -236,23 +236,23 @@ class Reading(Part):
         self, *names: str, prefixes: Iterable[str] = (), limit: int | None = None
     ) -> dict[str, int]:
         """Awaitable twin of `queues`."""
-        return await asyncio.to_thread(self.queues, *names, prefixes=prefixes, limit=limit)
+        return await in_own_thread(self.queues, *names, prefixes=prefixes, limit=limit)
 
     async def queue_stats_async(
         self, *names: str, prefixes: Iterable[str] = (), limit: int | None = None
     ) -> list[WorkStats]:
         """Awaitable twin of `queue_stats`."""
-        return await asyncio.to_thread(self.queue_stats, *names, prefixes=prefixes, limit=limit)
+        return await in_own_thread(self.queue_stats, *names, prefixes=prefixes, limit=limit)
 
     async def namespace_stats_async(
         self, *names: str, prefixes: Iterable[str] = (), limit: int | None = None
     ) -> list[NamespaceStats]:
         """Awaitable twin of `namespace_stats`."""
-        return await asyncio.to_thread(self.namespace_stats, *names, prefixes=prefixes, limit=limit)
+        return await in_own_thread(self.namespace_stats, *names, prefixes=prefixes, limit=limit)
 
     async def time_async(self) -> datetime:
         """Awaitable twin of `time`."""
-        return await asyncio.to_thread(self.time)
+        return await in_own_thread(self.time)
 
 
 def _names(names: Iterable[str], prefixes: Iterable[str], limit: int | None) -> NameQuery:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
 from queue_core.model.missed_policy import MissedPolicy
+from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.face.part import Part
 from work_queue.schedule import TaskSchedule
@@ -109,12 +109,12 @@ class Recurring(Part):
         self, queue: str, name: str, value: object = None, **options: Unpack[RecurOptions]
     ) -> TaskSchedule:
         """Awaitable twin of `recur`."""
-        return await asyncio.to_thread(self.recur, queue, name, value, **options)
+        return await in_own_thread(self.recur, queue, name, value, **options)
 
     async def stop_recurring_async(self, queue: str, name: str) -> bool:
         """Awaitable twin of `stop_recurring`."""
-        return await asyncio.to_thread(self.stop_recurring, queue, name)
+        return await in_own_thread(self.stop_recurring, queue, name)
 
     async def recurring_async(self, *queues: str) -> list[TaskSchedule]:
         """Awaitable twin of `recurring`."""
-        return await asyncio.to_thread(self.recurring, *queues)
+        return await in_own_thread(self.recurring, *queues)

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 
 from queue_core.errors import LifecycleError
 from queue_core.runtime.clock import Clock
+from queue_core.runtime.own_threads import in_own_thread
 from queue_core.runtime.signal import Signal
 from work_queue.requests import ClaimRequest
 from work_queue.storage.claims import Claims
@@ -75,13 +76,13 @@ class Waits:
         Tasks that nobody sees any more, after a cancellation, are given back.
         """
         look = Look(take)
-        thread = asyncio.ensure_future(asyncio.to_thread(self._run, look))
+        thread = asyncio.ensure_future(in_own_thread(self._run, look))
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             thread.add_done_callback(_retrieve)
             if unseen := look.abandon():
-                # Not in the loop's pool, which a loop that ends does not wait for.
+                # Not in the pool, where it would wait for other calls.
                 threading.Thread(
                     target=self._give_back, args=(unseen,), name="work_queue-give-back"
                 ).start()

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_core.errors import StickybusError
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.log import get_logger
+from queue_core.runtime.own_threads import in_own_thread
 from work_queue.faults import DependencyError
 from work_queue.modification import Action
 from work_queue.task import Task
@@ -148,7 +149,7 @@ class Run:
     def _start(self, job: MakeJob) -> asyncio.Future[None]:
         if self._options.is_asynchronous:
             return asyncio.ensure_future(self._call_async(job))
-        return in_thread(lambda: self._call(job))
+        return in_thread(lambda: self._call(job), name="work_queue-handler")
 
     def _call(self, job: MakeJob) -> None:
         handler: Any = self._options.handler
@@ -203,7 +204,7 @@ class Run:
         while True:
             await asyncio.sleep(pause or self._lease.seconds_to_renewal)
             try:
-                await asyncio.to_thread(self._lease.renew)
+                await in_thread(self._lease.renew, name="work_queue-renewal")
                 pause = 0.0
             except DependencyError:
                 return
@@ -247,7 +248,7 @@ class Run:
         """Write what becomes of the task. If that fails, the end of the lease decides."""
         self._lease.close()
         try:
-            await asyncio.to_thread(self._lease.write, (action,))
+            await in_own_thread(self._lease.write, (action,))
             self._end = end
         except REFUSED as error:
             log.warning("task_left", **self._facts, error=type(error).__name__)

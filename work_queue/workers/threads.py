@@ -1,4 +1,4 @@
-"""Calls in threads of their own."""
+"""Calls that get a thread each, so that none waits for another."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
-    """Run it in a thread that nobody has to wait for, as one that hangs would hold up the rest."""
+def in_thread(call: Callable[[], T], *, name: str) -> asyncio.Future[T]:
+    """Run it in a thread of this name.
+
+    Nobody has to wait for it, as one that hangs would hold up the rest.
+    """
     future = Future[T]()
     future.set_running_or_notify_cancel()
     context = contextvars.copy_context()
@@ -26,5 +29,5 @@ def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
         else:
             future.set_result(result)
 
-    threading.Thread(target=run, name="work_queue-handler", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return asyncio.wrap_future(future)

@@ -164,6 +164,36 @@ def test_a_renewal_that_is_faster_than_the_commit_loses_nothing(
     assert work.queues() == {"b": 1}
 
 
+def test_handlers_that_block_asyncios_threads_hold_up_no_call(work: WorkQueue) -> None:
+    """Neither renewals, nor claims, nor what is written."""
+    ended = threading.Event()
+
+    async def handle(job: Job) -> Insert:
+        blocking = asyncio.ensure_future(asyncio.to_thread(ended.wait, 2 * BOUND_SECONDS))
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(BOUND_SECONDS):
+                # Its worker renews it, and tells nobody.
+                while (await work.tasks_async("a"))[0].version == job.task.version:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                await work.insert_async("b")
+                assert await work.try_claim_async("b") is not None
+                await work.claim_docs_async(DocClaim("n", "k"))
+        finally:
+            ended.set()
+            await blocking
+        return Insert(queue="c")
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        worker = Worker(work, handle, "a", lease_seconds=SHORT, retry=ImmediateRetries(0))
+        await worker.run_async(until_empty=True)
+
+    work.insert("a")
+    asyncio.run(run())
+    assert work.queues() == {"b": 1, "c": 1}
+
+
 # -- docs -----------------------------------------------------------------------------------------
 
 

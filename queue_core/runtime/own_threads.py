@@ -1,0 +1,46 @@
+"""Threads of the library's own, for the blocking calls of coroutines.
+
+Applications block the threads of asyncio's default executor, by asyncio.to_thread. The library's
+calls would wait behind theirs, and leases would end meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+THREADS = "stickybus"
+"""With this their names begin."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_pools = WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor]()
+"""One for each event loop, as many threads as its default executor has. They end with the loop; a
+child process of a fork has loops of its own."""
+
+
+async def in_own_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Await a short blocking call, as asyncio.to_thread does, in a thread of the library's own.
+
+    What waits for a handler, or for an entry's end, has no place here: it would keep others out.
+
+    Args:
+        call: The function. It sees the coroutine's context variables.
+        args: Its arguments.
+        kwargs: Its arguments by name.
+
+    Returns:
+        What it returns.
+    """
+    loop = asyncio.get_running_loop()
+    pool = _pools.get(loop)
+    if pool is None:
+        pool = _pools[loop] = ThreadPoolExecutor(thread_name_prefix=THREADS)
+    context = contextvars.copy_context()
+    return await loop.run_in_executor(pool, partial(context.run, call, *args, **kwargs))
