@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from queue_core.runtime.callers import CallersConnection
 from work_queue.document import DocSet
 from work_queue.faults import DependencyError
 from work_queue.modification import Action
 from work_queue.refs import DocRef, SetRef, TaskRef
+from work_queue.rights import PermissionDeniedError
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.newest import newest
@@ -44,6 +46,8 @@ class Lease:
         self._closing = threading.Lock()
         self._closed = False
         self._renewing = threading.Lock()
+        self._in_doubt = False
+        """Whether a renewal failed that may have taken effect."""
 
     def holds(self, sets: Sequence[DocSet]) -> None:
         """The doc sets were claimed for the task."""
@@ -67,21 +71,70 @@ class Lease:
     def renew(self) -> None:
         """Renew tasks and doc sets together, unless the lease is closed.
 
-        Raises DependencyError if one of them is no longer held.
+        Raises DependencyError if one of them is no longer held, and what `WorkQueue.modify` raises.
         """
         with self._renewing:
             if self._closed:
                 return
-            granted = time.monotonic()
+            try:
+                self._renew()
+            except DependencyError:
+                if not self._has_adopted():
+                    raise
+                self._renew()
+
+    def _renew(self) -> None:
+        granted, others = time.monotonic(), [*self._others.values()]
+        try:
             modified = self._work.modify(
-                *(task.renew(self.seconds) for task in (self.task, *self._others.values())),
+                *(task.renew(self.seconds) for task in (self.task, *others)),
                 *(docs.renew(self.seconds) for docs in self.sets),
                 claimant=self.task.claimant,
             )
-            self.task, *others = modified.changed
-            self._others.update({task.id: task for task in others})
-            self.sets = modified.changed_sets
-            self.granted = granted
+        except DependencyError:
+            raise
+        except Exception:
+            self._in_doubt = True
+            raise
+        self._in_doubt = False
+        self.task, *others = modified.changed
+        self._others.update({task.id: task for task in others})
+        self.sets = modified.changed_sets
+        self.granted = granted
+
+    def _has_adopted(self) -> bool:
+        """Whether it holds newer versions now: those of a renewal whose answer was lost.
+
+        A renewal writes all or nothing, so the task tells for the doc sets, too. It does not tell
+        for other tasks, which may have come later.
+        """
+        if not self._in_doubt:
+            return False
+        held = {self.task.id: self.task, **self._others}
+        try:
+            found = [
+                task
+                for queue in {task.queue for task in held.values()}
+                for task in self._work.tasks(
+                    queue,
+                    ids=[task.id for task in held.values() if task.queue == queue],
+                    with_values=False,
+                )
+            ]
+        except PermissionDeniedError:  # it may claim, but not read
+            found = []
+        self._in_doubt = False
+        renewed = {
+            task.id: replace(held[task.id], version=task.version)
+            for task in found
+            if (task.claimant, task.version) == (self.task.claimant, held[task.id].version + 1)
+        }
+        if self.task.id not in renewed:
+            return False
+        self.task = renewed.pop(self.task.id)
+        self._others.update(renewed)
+        self.sets = [replace(docs, version=docs.version + 1) for docs in self.sets]
+        return True
 
     def close(self) -> bool:
         """End the renewals. Only the first who does may write."""
@@ -107,11 +160,11 @@ class Lease:
         try:
             self._modify(given, connection)
         except DependencyError as error:
-            # A renewal that was under way may have been faster.
+            # A renewal that was under way may have been faster, or one has got no answer.
             if not (self.is_lost(error) and self._renewing.acquire(timeout=RENEWAL_SECONDS)):
                 raise
             self._renewing.release()
-            if self.task is task:
+            if self.task is task and not self._has_adopted():
                 raise
             self._modify(given, connection)
 

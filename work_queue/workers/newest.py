@@ -24,6 +24,7 @@ from work_queue.modification import (
     RenewSet,
     Replay,
 )
+from work_queue.refs import DocRef
 from work_queue.task import Task
 
 Place = tuple[str, str]
@@ -40,7 +41,7 @@ def newest(
     """The actions at the newest versions, and what they leave open.
 
     The task is deleted, and other tasks and the doc sets are released, unless an action says
-    otherwise.
+    otherwise. A dependency is left out if what it names is released: that has the same condition.
 
     Args:
         actions: What the handler has returned.
@@ -50,37 +51,60 @@ def newest(
         set_keys: The keys of the sets of the docs that it was given, by namespace and id.
     """
     versions = {(docs.namespace, docs.key): docs.version for docs in sets}
-    found, left = list[Action](), dict.fromkeys(versions)
     tasks = {task.id: task, **others}
-    left_tasks = dict(tasks)
-    for action in actions:
+    given = [_at_newest(action, tasks, versions, set_keys) for action in actions]
+    left_tasks, left = dict(tasks), dict.fromkeys(versions)
+    for action in given:
         match action:
-            case Change() | Delete() | Depend() | Renew() | Replay() if action.task.id in tasks:
+            case Depend() if action.task.id in others:
+                continue
+            case Change() | Delete() | Depend() | Renew() | Replay():
                 left_tasks.pop(action.task.id, None)
-                found.append(_of_task(action, tasks[action.task.id].version))
-            case ChangeDoc() | DeleteDoc() | DependDoc():
-                namespace = action.doc.namespace
-                place = namespace, set_keys.get((namespace, action.doc.id), "")
-                if place not in versions:
-                    found.append(action)
-                    continue
-                found.append(replace(action, doc=replace(action.doc, version=versions[place])))
-                if not isinstance(action, DependDoc):
-                    left.pop(place, None)
-            case DependSet() | RenewSet():
-                place = action.docs.namespace, action.docs.key
-                version = versions.get(place, action.docs.version)
-                found.append(replace(action, docs=replace(action.docs, version=version)))
-                left.pop(place, None)
+            case ChangeDoc() | DeleteDoc():
+                left.pop(_set_of(action.doc, set_keys), None)
+            case RenewSet():
+                left.pop((action.docs.namespace, action.docs.key), None)
             case InsertDoc():
-                found.append(action)
                 left.pop((action.namespace, action.key), None)
-            case _:
-                found.append(action)
+    found = [action for action in given if not _is_implied(action, left_tasks, left)]
     if left_tasks.pop(task.id, None):
         found.append(task.delete())
     found += [other.release() for other in left_tasks.values()]
     return [*found, *(docs.release() for docs in sets if (docs.namespace, docs.key) in left)]
+
+
+def _at_newest(
+    action: Action,
+    tasks: Mapping[str, Task],
+    versions: Mapping[Place, int],
+    set_keys: Mapping[Place, str],
+) -> Action:
+    match action:
+        case Change() | Delete() | Depend() | Renew() | Replay() if action.task.id in tasks:
+            return _of_task(action, tasks[action.task.id].version)
+        case ChangeDoc() | DeleteDoc() | DependDoc():
+            place = _set_of(action.doc, set_keys)
+            if place in versions:
+                return replace(action, doc=replace(action.doc, version=versions[place]))
+        case DependSet() | RenewSet():
+            place = action.docs.namespace, action.docs.key
+            if place in versions:
+                return replace(action, docs=replace(action.docs, version=versions[place]))
+    return action
+
+
+def _set_of(doc: DocRef, set_keys: Mapping[Place, str]) -> Place:
+    return doc.namespace, set_keys.get((doc.namespace, doc.id), "")
+
+
+def _is_implied(action: Action, left_tasks: Mapping[str, Task], left: Mapping[Place, None]) -> bool:
+    """Whether it is a dependency on what is released: a modification names each once."""
+    match action:
+        case Depend():
+            return action.task.id in left_tasks
+        case DependSet():
+            return (action.docs.namespace, action.docs.key) in left
+    return False
 
 
 def _of_task(action: NamesTask, version: int) -> Action:

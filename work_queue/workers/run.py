@@ -199,7 +199,7 @@ class Run:
     # -- renewals ---------------------------------------------------------------------------------
 
     async def _renewed(self) -> None:
-        """Renew, and return when the lease is lost."""
+        """Renew, and return when the lease is lost, which only a refusal says."""
         pause = 0.0
         while True:
             await asyncio.sleep(pause or self._lease.seconds_to_renewal)
@@ -208,8 +208,14 @@ class Run:
                 pause = 0.0
             except DependencyError:
                 return
-            except REFUSED as error:
-                log.warning("renewal_failed", **self._facts, error=type(error).__name__)
+            except Exception as error:
+                expected = isinstance(error, REFUSED)
+                log.warning(
+                    "renewal_failed",
+                    **self._facts,
+                    error=type(error).__name__,
+                    exc_info=None if expected else error,
+                )
                 margin = self._lease.seconds / 3
                 longest = self._lease.seconds - margin
                 pause = min(2 * pause, longest) if pause else margin / 8

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from queue_core.errors import CommitUnknownError
 from queue_core.model.retry_policies import ImmediateRetries
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
@@ -164,6 +165,87 @@ def test_a_renewal_that_is_faster_than_the_commit_loses_nothing(
     assert work.queues() == {"b": 1}
 
 
+class Losing:
+    """Loses the answers of renewals, as many as it is told."""
+
+    def __init__(self, work: WorkQueue, answers: int) -> None:
+        self._modify = work.modify
+        self._left = answers
+
+    def modify(self, *actions: Any, **options: Any) -> Modified:
+        modified = self._modify(*actions, **options)
+        if self._left and isinstance(actions[0], Renew) and actions[0].seconds > 0:
+            self._left -= 1
+            raise CommitUnknownError("the answer is lost")
+        return modified
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_a_renewal_whose_answer_is_lost_loses_nothing(
+    work: WorkQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    renews: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    work.modify(*(Insert(queue="a", value=number) for number in range(3)))
+    task, other, later = (work.claim("a", timeout_seconds=BOUND_SECONDS) for _ in range(3))
+    lease = Lease(work, task, 0.0)
+    lease.holds(work.claim_docs(DocClaim("n", "k")))
+    lease.hold([other])
+    monkeypatch.setattr(work, "modify", Losing(work, 1).modify)
+    with pytest.raises(CommitUnknownError):
+        lease.renew()
+    lease.hold([later])
+    if renews:
+        lease.renew()
+    lease.finish([Insert(queue="b"), other.delete()], None)
+    assert work.queues() == {"a": 1, "b": 1}
+    [left] = work.tasks("a")
+    assert (left.id, left.claimant) == (later.id, "")
+    work.claim_docs(DocClaim("n", "k"), claimant="another")
+
+
+@pytest.mark.parametrize("ends", [Task.delete, taken, Task.release])
+def test_who_takes_a_task_after_a_lost_answer_has_it(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch, ends: Callable[[Task], Action]
+) -> None:
+    work.insert("a")
+    lease = Lease(work, work.claim("a", timeout_seconds=BOUND_SECONDS), 0.0)
+    with monkeypatch.context() as losing:
+        losing.setattr(work, "modify", Losing(work, 1).modify)
+        with pytest.raises(CommitUnknownError):
+            lease.renew()
+    end_elsewhere(work, lease.task, ends)
+    with pytest.raises(DependencyError):
+        lease.renew()
+    with pytest.raises(DependencyError):
+        lease.finish([Insert(queue="b")], None)
+    assert "b" not in work.queues()
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError("no connection is free"), RuntimeError("no thread")]
+)
+def test_only_a_refused_renewal_loses_the_lease(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    modify, failures = work.modify, [error]
+
+    def fails(*actions: Any, **options: Any) -> Modified:
+        if failures and isinstance(actions[0], Renew):
+            raise failures.pop()
+        return modify(*actions, **options)
+
+    def handle(job: Job) -> Insert:
+        eventually(lambda: work.tasks("a")[0].version > job.task.version, "a renewal")
+        return Insert(queue="b")
+
+    monkeypatch.setattr(work, "modify", fails)
+    work.insert("a")
+    worker = Worker(work, handle, "a", lease_seconds=SHORT, retry=ImmediateRetries(0))
+    worker.run(until_empty=True)
+    assert work.queues() == {"b": 1}
+
+
 def test_handlers_that_block_asyncios_threads_hold_up_no_call(work: WorkQueue) -> None:
     """Neither renewals, nor claims, nor what is written."""
     ended = threading.Event()
@@ -212,6 +294,27 @@ def test_doc_sets_are_claimed_for_the_handler_and_released(work: WorkQueue) -> N
     Worker(work, handle, "a", docs=docs, retry=ImmediateRetries(0)).run(until_empty=True)
     assert work.queues() == {}
     assert len(work.claim_docs(DocClaim("n", "l"), DocClaim("n", "k"), claimant="other")) == 2
+
+
+def test_a_dependency_on_what_is_held_releases_it(work: WorkQueue) -> None:
+    work.modify(InsertDoc(namespace="n", key="k", content=5))
+    work.insert("a")
+    work.insert("more")
+    claims = [DocClaim("n", "l"), DocClaim("n", "k")]
+
+    def handle(job: Job) -> list[Action]:
+        lease, claimant = job.task.lease.total_seconds(), job.task.claimant
+        [other] = work.claim_many("more", limit=1, lease_seconds=lease, claimant=claimant)
+        job.hold([other])
+        changed = job.sets[1].docs[0].change(6)
+        return [other.depend(), *(docs.depend() for docs in job.sets), changed]
+
+    worker = Worker(work, handle, "a", docs=lambda _: claims, retry=ImmediateRetries(0))
+    worker.run(until_empty=True)
+    assert work.queues() == {"more": 1}
+    assert work.tasks("more")[0].claimant == ""
+    [_, changed] = work.claim_docs(*claims, claimant="other")
+    assert [doc.content for doc in changed.docs] == [6]
 
 
 def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue) -> None:
