@@ -59,7 +59,8 @@ class Change:
     Attributes:
         task: The version that is changed.
         queue: The queue that the task moves to. Default: it stays.
-        value: A JSON value, or bytes.
+        value: A JSON value, or bytes. With `UNREAD` the stored value stays, and is neither read nor
+            sent.
         delay: Seconds, or a timedelta, until it can be claimed; whoever changes it holds it until
             then. Default: it is ready at once, and held by nobody.
         at: The same as an aware date, instead of `delay`.

@@ -18,7 +18,7 @@ Stored = tuple[str | None, bytes | None]
 
 
 class Unread:
-    """A value that was not read, where None is a value. It can't be written."""
+    """A value that was not read, where None is a value. A change leaves the stored one."""
 
     def __repr__(self) -> str:
         return "UNREAD"

@@ -117,7 +117,9 @@ class MapReduce:
         """Make the handler of the tasks of shards."""
 
         def reduce_tasks(job: Job) -> Written:
-            tasks = [job.task, *self._others(work, job.task)]
+            others = self._others(work, job.task)
+            job.hold(others)
+            tasks = [job.task, *others]
             gone = [task.delete() for task in tasks]
             if self._is_all(work, tasks):
                 pairs = sorted(self._merged(tasks).items())
@@ -132,7 +134,11 @@ class MapReduce:
 
     def _others(self, work: WorkQueue, task: Task) -> list[Task]:
         taken = work.claim_many(
-            task.queue, limit=MERGED - 1, claimant=task.claimant, timeout_seconds=0
+            task.queue,
+            limit=MERGED - 1,
+            claimant=task.claimant,
+            lease_seconds=task.lease.total_seconds(),
+            timeout_seconds=0,
         )
         # If the lease has ended meanwhile, the task itself is there again, at a newer version.
         return [other for other in taken if other.id != task.id]

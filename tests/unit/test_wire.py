@@ -44,6 +44,7 @@ json_values = some.recursive(
     max_leaves=8,
 )
 values = json_values | some.binary()
+read = values | some.just(UNREAD)
 
 
 def of(kind: Any, **fields: Any) -> Any:
@@ -57,7 +58,7 @@ delays = some.none() | seconds | some.timedeltas(timedelta(days=-9), timedelta(d
 contents: dict[str, Any] = {"value": values, "delay": delays, "attempt": numbers, "err": texts}
 all_actions = some.one_of(
     of(actions.Insert, queue=texts, at=some.none() | dates, id=some.none() | texts, **contents),
-    of(actions.Change, task=task_refs, queue=some.none() | texts, **contents),
+    of(actions.Change, task=task_refs, queue=some.none() | texts, **contents | {"value": read}),
     of(actions.Delete, task=task_refs),
     of(actions.Depend, task=task_refs),
     of(actions.Renew, task=task_refs, seconds=seconds, undo_claim=some.booleans()),
@@ -68,7 +69,6 @@ all_actions = some.one_of(
     of(actions.DependSet, docs=set_refs),
     of(actions.RenewSet, docs=set_refs, seconds=seconds),
 )
-read = values | some.just(UNREAD)
 tasks = of(
     Task,
     **dict.fromkeys(("id", "queue", "claimant", "err"), texts),

@@ -17,7 +17,7 @@ from work_queue.storage.ids import new_id
 from work_queue.storage.moment import Moment
 from work_queue.storage.rows import task_of
 from work_queue.storage.written import Faults, WrittenTasks
-from work_queue.values import Stored, encode
+from work_queue.values import UNREAD, Stored, encode
 
 FAULTS = {
     Change: FaultKind.CHANGE,
@@ -40,7 +40,9 @@ class TaskChanges:
                 self.inserts[place] = action
             elif isinstance(action, NamesTask):
                 self.named[place] = action
-            if isinstance(action, Insert | Change):
+            if isinstance(action, Insert) or (
+                isinstance(action, Change) and action.value is not UNREAD
+            ):
                 what = f"{type(action).__name__}: the value"
                 self._values[place] = encode(action.value, cap_bytes, what=what)
         self._rows = dict[str, Any]()
@@ -170,14 +172,14 @@ class TaskChanges:
         renewed = [
             self.named[place].task.id for place, values in changes.items() if "queue" not in values
         ]
+        unread = {place for place, values in changes.items() if "queue" in values} - {*self._values}
         read = {row.task_id: row for row in tasks.by_ids(connection, renewed, values=True)}
         for place, values in changes.items():
             before = self._rows[self.named[place].task.id]
             after = read.get(before.task_id) or SimpleNamespace(**{**before._asdict(), **values})
             written.end(before, moment, after)
             written.count(after, moment, 1)
-            read_too = not isinstance(self.named[place], Replay)
-            written.changed[place] = task_of(after, has_value=read_too)
+            written.changed[place] = task_of(after, has_value=place not in unread)
 
     def _changed(
         self, place: int, action: Change | Renew | Replay, moment: Moment
@@ -211,7 +213,7 @@ class TaskChanges:
             "attempt": action.attempt,
             "err": action.err or None,
             "failed_in": _failed_in(row, action),
-            **_stored(self._values[place]),
+            **(_stored(self._values[place]) if place in self._values else {}),
         }
 
     def _insert(

@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct, defstruct, field
 
-from work_queue.modification import Action
+from work_queue.modification import Action, Change
 from work_queue.refs import Ref
 from work_queue.values import UNREAD
 from work_queue.wire.content import Content, content_of, value_of
@@ -112,6 +112,6 @@ def _contents(kind: Any) -> frozenset[str]:
 def _content(holder: Any, name: str, cap_bytes: int) -> Content:
     value = getattr(holder, name)
     kind = type(holder)
-    if value is UNREAD and kind not in NAMED:
-        return Content(unread=True)  # it was read so; nobody can write it
+    if value is UNREAD and (kind not in NAMED or kind is Change):
+        return Content(unread=True)  # it was read so, or stays as it is
     return content_of(value, cap_bytes, what=f"{kind.__name__}: the {name}")

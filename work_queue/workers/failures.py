@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from queue_core.model.outcome import describe
 from queue_core.model.retry import Failure, GiveUp, RetryLater, decide
 from work_queue.modification import Change
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.workers.options import Options
 from work_queue.workers.requests import MoveTask
 
@@ -28,7 +30,7 @@ def after_failure(task: Task, error: BaseException, options: Options, run_second
         queue = error.queue
     elif delay is None:
         queue = options.error_queue_of(task.queue)
-    return task.change(
+    return without_value(task).change(
         queue=queue, delay=delay, attempt=attempt, err=err_of(error), reset_claims=True
     )
 
@@ -49,13 +51,21 @@ def _delay(
 
 def after_claims(task: Task, options: Options) -> Change:
     """The change that moves a task that was claimed too often."""
-    return task.change(
+    return without_value(task).change(
         queue=options.error_queue_of(task.queue),
         attempt=task.attempt + 1,
         err=f"claimed {task.claims} times, and none of the last {options.max_claims} claims led to "
         "an end",
         reset_claims=True,
     )
+
+
+def without_value(task: Task) -> Task:
+    """The task whose changes leave its value as it is stored.
+
+    So a value that is longer than its worker may write keeps no task from being retried or moved.
+    """
+    return replace(task, value=UNREAD)
 
 
 def err_of(error: BaseException) -> str:

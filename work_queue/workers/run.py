@@ -7,20 +7,21 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.errors import StickybusError
+from queue_core.errors import InvalidRequestError, StickybusError
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.own_threads import in_own_thread
 from work_queue.faults import DependencyError
-from work_queue.modification import Action
+from work_queue.modification import Action, Change
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
-from work_queue.workers.failures import after_claims, after_failure
+from work_queue.workers.failures import after_claims, after_failure, without_value
 from work_queue.workers.job import Job
 from work_queue.workers.lease import Lease, LeaseClosedError
 from work_queue.workers.options import Options, actions_of
@@ -30,6 +31,8 @@ from work_queue.workers.transaction import check, mark
 
 CONTENTION_SECONDS = 1.0
 """About how long a task is put off whose doc sets somebody else holds."""
+IMPOSSIBLE_SECONDS = 60.0
+"""How long a task is put off that can't be moved where it has to go."""
 CANCEL_SECONDS = 10.0
 """How long a cancelled coroutine may take to end."""
 REFUSED = StickybusError, DBAPIError
@@ -69,8 +72,7 @@ class Run:
             self._options.metrics.ran(self._task.queue, self._end, time.monotonic() - self._begun)
 
     async def _pass_through(self) -> None:
-        limit = self._options.max_claims
-        if limit is not None and self._task.claims > limit:
+        if self._is_claimed_too_often:
             log.warning("task_moved", **self._facts, claims=self._task.claims)
             await self._write(after_claims(self._task, self._options), end="moved")
             return
@@ -82,6 +84,11 @@ class Run:
             error = failed
         if error is not None:
             await self._failed(error)
+
+    @property
+    def _is_claimed_too_often(self) -> bool:
+        limit = self._options.max_claims
+        return limit is not None and self._task.claims > limit
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -106,12 +113,8 @@ class Run:
             else:
                 log.info("docs_held", **self._facts)
                 seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
-                await self._write(
-                    task.change(
-                        delay=seconds, attempt=task.attempt, err=task.err, reset_claims=True
-                    ),
-                    end="put_off",
-                )
+                change = without_value(task).change(delay=seconds, reset_claims=True)
+                await self._write(change, end="put_off")
             return False
         self._lease.holds(sets)
         return True
@@ -231,8 +234,8 @@ class Run:
         ):
             raise error
         if isinstance(error, StopWorker):
-            task = self._task
-            await self._write(task.change(reset_claims=True), end="given_back")
+            change = without_value(self._task).change(reset_claims=True)
+            await self._write(change, end="given_back")
             raise error
         if isinstance(error, DependencyError) and self._lease.is_lost(error):
             self._lost()
@@ -254,10 +257,32 @@ class Run:
         """Write what becomes of the task. If that fails, the end of the lease decides."""
         self._lease.close()
         try:
-            await in_own_thread(self._lease.write, (action,))
-            self._end = end
+            try:
+                await in_own_thread(self._lease.write, (action,))
+                self._end = end
+            except InvalidRequestError as error:
+                if not isinstance(action, Change):
+                    raise
+                await self._put_off(action, error)
         except REFUSED as error:
             log.warning("task_left", **self._facts, error=type(error).__name__)
+
+    async def _put_off(self, change: Change, error: InvalidRequestError) -> None:
+        """Write that the task comes back, after a change that can't be done: a name too long."""
+        log.error(
+            "task_not_moved",
+            **self._facts,
+            to=change.queue,
+            delay=IMPOSSIBLE_SECONDS,
+            error=str(error),
+        )
+        put_off = (
+            self._task.renew(IMPOSSIBLE_SECONDS)  # its claims stay: it does not run again
+            if self._is_claimed_too_often
+            else replace(change, queue=None, delay=IMPOSSIBLE_SECONDS)
+        )
+        await in_own_thread(self._lease.write, (put_off,))
+        self._end = "put_off"
 
 
 def _no_iteration_end(handler: Any, job: Job) -> tuple[Action, ...]:

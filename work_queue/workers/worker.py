@@ -123,12 +123,15 @@ class Worker:
 
         Args:
             until_empty: Whether to return when no task is available. Those to come are not awaited.
+                At a service it needs the right `READ` of the queues, for their statistics.
             limit: Return after this number of tasks. Default: any number.
 
         Raises:
             FailWorker: A handler has raised it.
             LifecycleError: The worker runs already, or the work queue was closed.
             InvalidRequestError: The limit is not allowed.
+            UnauthenticatedError: The service does not know the caller.
+            PermissionDeniedError: The caller lacks a right at the service.
         """
         with self._signals():
             asyncio.run(self.run_async(until_empty=until_empty, limit=limit))

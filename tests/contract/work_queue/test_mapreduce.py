@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from stickybus import ExponentialRetries, Insert, Worker, WorkQueue, create_sche
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.workers.handlers import SHORT
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +101,22 @@ def test_scenario_92_nothing_is_reduced_while_something_is_left_to_map(make_work
     while not WORDS.is_done(work):
         reducer.run(limit=1)
     assert dict(WORDS.results(work)) == {"to": 2, "be": 4, "or": 1, "not": 1}
+
+
+def test_all_tasks_of_a_merge_are_renewed(make_work: MakeWork) -> None:
+    work, [shard] = make_work(), WORDS.shard_queues
+
+    def renewed() -> bool:
+        return all(task.version > 1 for task in work.tasks(shard))
+
+    def reduce(_word: str, counts: list[int]) -> int:
+        eventually(renewed, "a renewal of all")
+        return sum(counts)
+
+    work.modify(*(Insert(queue=shard, value={"be": [number]}) for number in (1, 2)))
+    slow = replace(WORDS, reduce=reduce)
+    Worker(work, slow.reducer(work), shard, lease_seconds=SHORT).run(until_empty=True)
+    assert dict(WORDS.results(work)) == {"be": 3}
 
 
 @pytest.mark.parametrize("queue", [WORDS.inputs, WORDS.shard_queues[0]])

@@ -103,11 +103,23 @@ def test_scenario_09_tasks_are_read_without_values(work: WorkQueue) -> None:
     full, bare = work.tasks("a"), work.tasks("a", with_values=False)
     assert [task.value for task in full] == [0, 1, 2]
     assert [task.value for task in bare] == [UNREAD] * 3
+    assert [task.ref for task in full] == [task.ref for task in bare]
     with pytest.raises(PayloadNotSerialisableError, match="it was not read"):
-        work.modify(bare[0].change(attempt=1))
+        work.insert("a", bare[0].value)
     work.modify(bare[0].change(value="new"))
     assert {task.value for task in work.tasks("a")} == {"new", 1, 2}
-    assert [task.ref for task in full] == [task.ref for task in bare]
+
+
+@pytest.mark.parametrize("value", [{"a": [1]}, b"\0\1", None])
+def test_a_change_of_a_task_without_its_value_leaves_it(work: WorkQueue, value: object) -> None:
+    work.insert("a", value)
+    other = work.insert("a", "other", delay=1)
+    [bare] = work.tasks("a", limit=1, with_values=False)
+    changed = work.modify(bare.change(queue="b", attempt=1, err="x"), other.change(value=5)).changed
+    assert [task.value for task in changed] == [UNREAD, 5]
+    [moved] = work.tasks("b")
+    assert (moved.value, moved.attempt, moved.err, moved.failed_in) == (value, 1, "x", "a")
+    assert moved.ref == changed[0].ref
 
 
 @pytest.mark.parametrize("named", [TaskRef("no", 0), TaskRef("one", 7, "a")])

@@ -11,6 +11,7 @@ import pytest
 from queue_core.model.retry import GiveUp, RetryLater
 from queue_core.model.retry_policies import ImmediateRetries
 from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import Start, raises, ran
 from work_queue.document import DocClaim
 from work_queue.modification import Insert
@@ -95,6 +96,66 @@ def test_scenario_50_a_task_that_was_claimed_too_often_is_moved(work: WorkQueue)
     [moved] = work.tasks("a/err")
     assert (moved.claims, moved.attempt) == (0, 1)
     assert moved.err == "claimed 3 times, and none of the last 2 claims led to an end"
+
+
+LONG = "x" * 1_000
+
+
+@pytest.mark.parametrize(
+    ("error", "queue", "attempt"),
+    [
+        (ValueError(), "a", 1),
+        (GiveUp(), "a/err", 1),
+        (MoveTask("b"), "b", 1),
+        (StopWorker(), "a", 0),
+    ],
+)
+def test_a_value_that_the_worker_may_not_write_goes_with_its_task(
+    make_work: MakeWork, error: Exception, queue: str, attempt: int
+) -> None:
+    task = make_work().insert("a", LONG)
+    work = make_work(max_value_bytes=100)
+    worker = Worker(work, raises(error), "a", retry=ImmediateRetries(5))
+    worker.run(limit=1, until_empty=True)
+    [left] = work.tasks(ids=[task.id])
+    assert (left.queue, left.attempt, left.value) == (queue, attempt, LONG)
+    assert (left.claimant, left.claims) == ("", 0)
+
+
+def test_a_value_that_the_worker_may_not_write_is_put_off_and_quarantined(
+    make_work: MakeWork,
+) -> None:
+    task = make_work().insert("a", LONG)
+    work = make_work(max_value_bytes=100)
+    docs = DocClaim("n", "k")
+    held = work.claim_docs(docs, claimant="another")
+    Worker(work, raises(AssertionError()), "a", docs=lambda _: [docs]).run(limit=1)
+    [left] = work.tasks("a")
+    assert (left.attempt, left.claims, left.value) == (0, 0, LONG)
+    work.modify(*(one.release() for one in held), claimant="another")
+    for _ in range(2):
+        work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
+    Worker(work, raises(AssertionError()), "a", max_claims=2).run(limit=1)
+    [moved] = work.tasks("a/err")
+    assert (moved.id, moved.value) == (task.id, LONG)
+
+
+@pytest.mark.parametrize("claims", [1, 7])
+def test_a_task_whose_error_queue_has_too_long_a_name_is_put_off(
+    work: WorkQueue, caplog: pytest.LogCaptureFixture, claims: int
+) -> None:
+    queue = "q" * 510
+    task = work.insert(queue, 1)
+    for _ in range(claims - 1):
+        work.modify(work.claim(queue, timeout_seconds=BOUND_SECONDS).release())
+    Worker(work, raises(GiveUp("bad")), queue).run(limit=1)
+    [left] = work.tasks(queue)
+    assert 59 < (left.at - left.modified).total_seconds() <= 60
+    assert (left.value, left.claims) == (1, 7 if claims == 7 else 0)
+    assert (left.attempt, left.err) == ((0, "") if claims == 7 else (1, "bad"))
+    [told] = [record for record in caplog.records if "task_not_moved" in record.getMessage()]
+    assert told.levelname == "ERROR"
+    assert task.id in told.getMessage()
 
 
 def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
