@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from queue_core.errors import LifecycleError
 from work_queue.counts import NamespaceStats, WorkStats
@@ -40,6 +41,8 @@ from work_queue.work_queue import WorkQueue
 
 PAGE_TASKS = 200
 """Tasks that a stream of them holds at a time."""
+PROBES = 4
+"""Probes of health and metrics that are in the database at once, in threads of their own."""
 
 
 class Calls(SettingCalls):
@@ -66,6 +69,7 @@ class Calls(SettingCalls):
         self.claiming = set[asyncio.Task[Any]]()
         self._ended = set[asyncio.Task[Any]]()
         self._stopping = False
+        self._probes = ThreadPoolExecutor(PROBES, "work_queue-probe")
 
     async def claim(
         self,
@@ -264,11 +268,14 @@ class Calls(SettingCalls):
 
     async def check(self) -> None:
         """Raise DatabaseUnreachableError unless the database answers. Anybody may ask."""
-        await self._work.time_async()
+        await asyncio.get_running_loop().run_in_executor(self._probes, self._work.time)
 
-    async def may_scrape(self, caller: Caller) -> None:
-        """Raise unless the caller may read metrics, which name all queues."""
+    async def scrape(self, caller: Caller) -> bytes:
+        """The metrics for Prometheus, which name all queues."""
         await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery()))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._probes, generate_latest, self.metrics.registry
+        )
 
     def stop(self) -> None:
         """End all waiting claims, and take no more; they raise LifecycleError."""

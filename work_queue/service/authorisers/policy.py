@@ -26,6 +26,7 @@ import asyncio
 import hmac
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -136,10 +137,12 @@ class PolicyFile:
         self._path = Path(path)
         self._stamp = self._look()
         self._policy = self._read()
+        # One of its own: calls that wait for the database hold up no look at the file.
+        self._thread = ThreadPoolExecutor(1, "work_queue-policy")
 
     async def allow(self, caller: Caller, needs: Sequence[Need]) -> None:
         """See `Authoriser`."""
-        await asyncio.to_thread(self._refresh)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._refresh)
         known = self._policy.find(caller)
         if known is None:
             raise UnauthenticatedError(
@@ -151,6 +154,7 @@ class PolicyFile:
 
     async def close(self) -> None:
         """See `Authoriser`."""
+        self._thread.shutdown(wait=False)
 
     def _refresh(self) -> None:
         try:

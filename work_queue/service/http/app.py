@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -205,10 +204,9 @@ class Application:
     async def metrics(self, request: Request) -> Response:
         """The metrics for Prometheus."""
         try:
-            await self._calls.may_scrape(caller_of(request))
+            text = await self._calls.scrape(caller_of(request))
         except Exception as error:  # noqa: BLE001 -- each error has its answer
             return refused(error, 1)
-        text = await asyncio.to_thread(generate_latest, self._calls.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 

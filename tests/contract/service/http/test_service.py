@@ -137,10 +137,10 @@ def test_health_is_that_of_the_database(service: Running) -> None:
 def test_a_database_that_does_not_answer_is_told(
     service: Running, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    async def fails() -> None:
+    def fails() -> None:
         raise error
 
-    monkeypatch.setattr(service.work, "time_async", fails)
+    monkeypatch.setattr(service.work, "time", fails)
     refusal = service.refusal(503, "/time")
     assert refusal["code"] == 14
     assert "secret" not in refusal["message"]
@@ -152,9 +152,9 @@ def test_a_database_that_does_not_answer_is_told(
 def test_a_failure_of_the_service_is_logged_and_not_told(
     service: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fails() -> None:
+    def fails() -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(service.work, "time_async", fails)
+    monkeypatch.setattr(service.work, "time", fails)
     assert "secret" not in str(service.refusal(500, "/time"))
     assert "call_failed" in caplog.text
