@@ -12,17 +12,20 @@ from work_queue.service.caller import Caller
 class Authoriser(Protocol):
     """Where there is none, everybody may do everything."""
 
-    async def allow(self, caller: Caller, needs: Sequence[Need]) -> None:
+    async def allow(self, caller: Caller, needs: Sequence[Need]) -> str | None:
         """Return if the caller is known, and has all of these rights.
 
         Args:
             caller: Who calls.
             needs: The rights; none for calls that anybody may do who is known.
 
+        Returns:
+            The caller's name, if it has one.
+
         Raises:
             UnauthenticatedError: It is not known.
-            PermissionDeniedError: It lacks rights, which the error names; or nobody answers who
-                knows.
+            PermissionDeniedError: It lacks rights, which the error names.
+            DatabaseUnreachableError: Nobody who knows gives a decision now.
         """
         ...
 

@@ -6,14 +6,14 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from queue_core.errors import LifecycleError
+from queue_core.errors import DatabaseUnreachableError, LifecycleError
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
 from work_queue.faults import DependencyError
@@ -28,7 +28,13 @@ from work_queue.requests import (
     NameQuery,
     TaskQuery,
 )
-from work_queue.rights import Kind, PermissionDeniedError, Right, UnauthenticatedError
+from work_queue.rights import (
+    Kind,
+    Need,
+    PermissionDeniedError,
+    Right,
+    UnauthenticatedError,
+)
 from work_queue.service import needs
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.caller import Caller
@@ -48,8 +54,8 @@ PROBES = 4
 class Calls(SettingCalls):
     """The work queue as wires call it. They say who calls; each call may be refused.
 
-    All of them raise what the same call of `WorkQueue` raises, and UnauthenticatedError and
-    PermissionDeniedError. If a call is cancelled, nothing stays claimed.
+    All of them raise what the same call of `WorkQueue` raises, and what an authoriser raises. If a
+    call is cancelled, nothing stays claimed.
 
     Args:
         work: The work queue.
@@ -82,8 +88,9 @@ class Calls(SettingCalls):
         limit: int = 1,
     ) -> list[Task]:
         """Claim tasks, and wait for the first one; a time-out of 0: don't wait."""
+        wanted = needs.of_claim(queues, claimant)
         with self.metrics.call("claim"):
-            await self._allow(caller, needs.of_claim(queues, claimant))
+            await self._allow(caller, wanted)
             claim = self._work.claim_many_async(
                 *queues,
                 limit=limit,
@@ -91,8 +98,23 @@ class Calls(SettingCalls):
                 timeout_seconds=timeout_seconds,
                 claimant=claimant,
             )
-            with self.metrics.waiting() if timeout_seconds != 0 else nullcontext():
+            if timeout_seconds == 0:
                 return await self._until_stop(claim)
+            with self.metrics.waiting():
+                taken = await self._until_stop(claim)
+            if taken:
+                await self._allow_still(caller, wanted, taken)
+            return taken
+
+    async def _allow_still(
+        self, caller: Caller, wanted: Sequence[Need], taken: Sequence[Task]
+    ) -> None:
+        """Ask once more after a wait, in which rights may have been withdrawn."""
+        try:
+            await self._allow(caller, wanted)
+        except BaseException:
+            await self.give_back(taken)
+            raise
 
     async def give_back(self, claimed: Sequence[Task] | Sequence[DocSet]) -> None:
         """Release what was claimed for a caller whom it did not reach.
@@ -137,7 +159,7 @@ class Calls(SettingCalls):
             if self._authoriser is None:
                 return await self._work.modify_async(*actions, claimant=claimant)
             if names_no_queue(actions):
-                await self._allow(caller, [])  # who is not known makes nobody look
+                await self.know(caller)  # else anybody could make us look
             pins = await pinned(self._work, actions)
             await self._allow(caller, needs.of_actions(pins.known, claimant))
             try:
@@ -159,7 +181,7 @@ class Calls(SettingCalls):
     async def _may_read(self, caller: Caller, queue: str) -> bool:
         try:
             await self._allow(caller, needs.of_tasks([queue]))
-        except (PermissionDeniedError, UnauthenticatedError):
+        except (PermissionDeniedError, UnauthenticatedError, DatabaseUnreachableError):
             return False
         return True
 
@@ -260,10 +282,14 @@ class Calls(SettingCalls):
                 deletion.queue, before=deletion.before, limit=deletion.limit
             )
 
+    async def know(self, caller: Caller) -> None:
+        """Raise UnauthenticatedError unless the caller is known."""
+        await self._allow(caller, [])
+
     async def time(self, caller: Caller) -> datetime:
         """Read the clock that decides."""
         with self.metrics.call("time"):
-            await self._allow(caller, [])
+            await self.know(caller)
             return await self._work.time_async()
 
     async def check(self) -> None:

@@ -39,16 +39,16 @@ class SettingCalls:
             return [KeptHistory(queue, since) for queue, since in kept.items()]
 
     async def set_limit(self, caller: Caller, setting: LimitSetting) -> QueueLimit:
-        """Limit a queue, or replace its limit."""
+        """Limit a queue, or replace its limit. It is by the caller, if its name is known."""
         with self.metrics.call("set_limit"):
-            await self._allow(caller, needs.of_queue(Right.CHANGE, setting.queue))
+            name = await self._allow(caller, needs.of_queue(Right.CHANGE, setting.queue))
             return await self._work.limit_async(
                 setting.queue,
                 concurrency=setting.concurrency,
                 rate=setting.rate,
                 per=setting.per,
                 burst=setting.burst,
-                by=setting.by,
+                by=name or setting.by,
             )
 
     async def remove_limit(self, caller: Caller, queue: str) -> bool:
@@ -89,6 +89,8 @@ class SettingCalls:
             await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery(names=tuple(queues))))
             return await self._work.recurring_async(*queues)
 
-    async def _allow(self, caller: Caller, wanted: Sequence[Need]) -> None:
-        if self._authoriser is not None:
-            await self._authoriser.allow(caller, wanted)
+    async def _allow(self, caller: Caller, wanted: Sequence[Need]) -> str | None:
+        """The caller's name, if the authoriser knows it. Raises what `Authoriser.allow` raises."""
+        if self._authoriser is None:
+            return None
+        return await self._authoriser.allow(caller, wanted)

@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
+from queue_core.errors import InvalidRequestError
 from tests import requirements as needs
+from tests.contract.work_queue.backends import own_backend_of
 from tests.contract.work_queue.services import Services
 from work_queue.modification import Insert
+from work_queue.requests import ClaimRequest
 from work_queue.rights import Kind, Need, PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service.authorisers.policy import PolicyFile
 from work_queue.values import UNREAD
+from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
 
 pytestmark = [
@@ -172,3 +176,30 @@ def test_who_inserts_is_told_of_a_task_that_is_there_only_what_it_may_read(
     guarded.allow([(Right.INSERT, "a"), (Right.READ, "b")])
     assert guarded.client.modify(insert).existing == (claimed,)
     assert theirs.value == claimed.value
+
+
+def test_a_limit_is_by_the_caller_whatever_it_says(guarded: Guarded) -> None:
+    guarded.allow([(Right.CHANGE, "a")])
+    assert guarded.client.limit("a", concurrency=1, by="somebody else").limited_by == "ann"
+
+
+def test_who_is_not_known_leaves_no_ticket(guarded: Guarded) -> None:
+    line, leave = own_backend_of(guarded.client)._line, wire.Leave("ticket")
+    assert line.call(wire.LEAVE, leave)
+    guarded.policy.write_text('{"callers": []}')
+    with pytest.raises(UnauthenticatedError):
+        line.call(wire.LEAVE, leave)
+
+
+def test_a_long_ticket_is_refused(guarded: Guarded) -> None:
+    guarded.allow([(Right.CLAIM, "a")])
+    guarded.served.insert("a")
+    line, claim = own_backend_of(guarded.client)._line, ClaimRequest("ann", ("a",), 60.0)
+    for ticket, allowed in (("x" * 64, True), ("x" * 65, False)):
+        calls = (wire.CLAIM, wire.Claim(claim, 0.0, ticket)), (wire.LEAVE, wire.Leave(ticket))
+        for call, request in calls:
+            if allowed:
+                assert line.call(call, request)
+                continue
+            with pytest.raises(InvalidRequestError, match="ticket"):
+                line.call(call, request)

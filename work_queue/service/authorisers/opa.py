@@ -12,14 +12,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from work_queue.rights import (
-    Kind,
-    Need,
-    PermissionDeniedError,
-    Right,
-    UnauthenticatedError,
-    denial,
-)
+from queue_core.errors import DatabaseUnreachableError
+from work_queue.rights import Kind, Need, Right, UnauthenticatedError, denial
 from work_queue.service.caller import Caller
 
 PATH = "/v1/data/entroq/authz"
@@ -43,11 +37,15 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    result: _Result = _Result()
+    """An agent that has no such policy, as before it is loaded, gives no result."""
+
+    result: _Result
 
 
 class OpenPolicyAgent:
-    """Asks an agent at each call. A call that it does not clearly allow is denied.
+    """Asks an agent at each call. A call that it does not clearly allow is refused.
+
+    Without a decision the call may be tried again: workers go on when the agent is back.
 
     Args:
         url: Where it listens, such as http://localhost:8181.
@@ -61,8 +59,8 @@ class OpenPolicyAgent:
         self._url = url.rstrip("/") + path
         self._client = httpx.AsyncClient(timeout=timeout_seconds)
 
-    async def allow(self, caller: Caller, needs: Sequence[Need]) -> None:
-        """See `Authoriser`."""
+    async def allow(self, caller: Caller, needs: Sequence[Need]) -> str | None:
+        """See `Authoriser`. The name is that of a certificate; what a token means the agent knows."""
         if caller.token is None and caller.subject is None:
             raise UnauthenticatedError(
                 "the service does not know the caller. Nothing was read or written. Send a bearer "
@@ -72,6 +70,7 @@ class OpenPolicyAgent:
         if not result.allow:
             missing = _missing(needs, result)
             raise denial(f"the caller ({'; '.join(result.errors) or 'as OPA says'})", missing)
+        return caller.subject
 
     async def close(self) -> None:
         """See `Authoriser`."""
@@ -83,9 +82,9 @@ class OpenPolicyAgent:
             response.raise_for_status()
             return msgspec.json.decode(response.content, type=_Answer).result
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
-            raise PermissionDeniedError(
-                f"the policy agent gave no answer ({type(error).__name__}), so the call is denied. "
-                "Nothing was read or written. Try again when it runs."
+            raise DatabaseUnreachableError(
+                f"the policy agent gave no decision ({type(error).__name__}). Nothing was read or "
+                "written. Try again when it runs."
             ) from error
 
 

@@ -140,7 +140,7 @@ class PolicyFile:
         # One of its own: calls that wait for the database hold up no look at the file.
         self._thread = ThreadPoolExecutor(1, "work_queue-policy")
 
-    async def allow(self, caller: Caller, needs: Sequence[Need]) -> None:
+    async def allow(self, caller: Caller, needs: Sequence[Need]) -> str:
         """See `Authoriser`."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._refresh)
         known = self._policy.find(caller)
@@ -151,6 +151,7 @@ class PolicyFile:
             )
         if missing := [need for need in needs if not known.may(need)]:
             raise denial(f"caller {known.name!r}", missing)
+        return known.name
 
     async def close(self) -> None:
         """See `Authoriser`."""

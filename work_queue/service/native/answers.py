@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from queue_core.errors import DatabaseUnreachableError, LifecycleError, StickybusError
+from queue_core.errors import (
+    DatabaseUnreachableError,
+    InvalidRequestError,
+    LifecycleError,
+    StickybusError,
+)
 from work_queue.document import DocSet
 from work_queue.finished_task import KeptHistory
 from work_queue.limit import QueueLimit
@@ -25,6 +30,8 @@ LATE_SECONDS = 60.0
 """For how long the end of a claim is remembered that is still to arrive."""
 MOST_LEFT = 100_000
 """Ends that are remembered."""
+LONGEST_TICKET = 64
+"""Characters of a ticket. The library's clients send 32."""
 GRANTED_SECONDS = 10.0
 """For how long a claim that took something can still be ended: its caller may not have seen it."""
 LONGEST_CLAIM_SECONDS = 60.0
@@ -117,6 +124,7 @@ class Answers:
     async def _claim(self, caller: Caller, claim: wire.Claim) -> list[Task]:
         """Claim in this very task, which `_leave` cancels: between two, what it takes gets lost."""
         task = asyncio.current_task()
+        _check(claim.ticket)
         if task is None or claim.ticket in self._left:
             return []
         self._waiting[claim.ticket] = task
@@ -142,11 +150,13 @@ class Answers:
             loop.call_later(GRANTED_SECONDS, self._granted.pop, claim.ticket, None)
         return taken
 
-    async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
+    async def _leave(self, caller: Caller, leave: wire.Leave) -> bool:
         """End a claim, and release what it took, whether or not its answer has been sent.
 
-        A caller that knows its ticket may do so: nobody can guess it.
+        A known caller that knows its ticket may do so: nobody can guess it.
         """
+        await self._calls.know(caller)
+        _check(leave.ticket)
         if len(self._left) < MOST_LEFT:
             self._left.add(leave.ticket)
             loop = asyncio.get_running_loop()
@@ -185,3 +195,10 @@ class Answers:
 
     async def _time(self, caller: Caller, _time: wire.Time) -> Any:
         return await self._calls.time(caller)
+
+
+def _check(ticket: str) -> None:
+    if len(ticket) > LONGEST_TICKET:
+        raise InvalidRequestError(
+            f"a ticket has at most {LONGEST_TICKET} characters. Nothing was written.", key="ticket"
+        )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,10 @@ from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.rights import bearer
 from tests.contract.service.http.running import Json, Running
+from work_queue.modification import Insert
 from work_queue.service.authorisers.opa import OpenPolicyAgent
+from work_queue.service.caller import Caller
+from work_queue.values import UNREAD
 
 
 class Agent:
@@ -111,22 +116,28 @@ def test_what_an_agent_denies_is_told(asking: Running, agent: Agent) -> None:
     assert "secret" not in str(refusal)
 
 
+def test_what_an_agent_does_not_clearly_allow_is_denied(asking: Running, agent: Agent) -> None:
+    agent.body = b'{"result": {}}'
+    asking.refusal(403, "/queues", headers=bearer("secret"))
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [
         (500, b""),
         (200, b""),
         (200, b"{}"),
-        (200, b'{"result": {}}'),
         (200, b'{"result": {"allow": "yes"}}'),
         (200, b"[]"),
     ],
 )
-def test_what_an_agent_does_not_clearly_allow_is_denied(
+def test_without_a_decision_a_call_is_refused_for_now(
     asking: Running, agent: Agent, status: int, body: bytes
 ) -> None:
     agent.status, agent.body = status, body
-    asking.refusal(403, "/queues", headers=bearer("secret"))
+    refusal = asking.refusal(503, "/queues", headers=bearer("secret"))
+    assert refusal["code"] == 14
+    assert "no decision" in refusal["message"]
 
 
 def test_callers_without_a_token_are_not_known_to_an_agent(asking: Running, agent: Agent) -> None:
@@ -134,7 +145,32 @@ def test_callers_without_a_token_are_not_known_to_an_agent(asking: Running, agen
     assert agent.asked == []
 
 
-def test_an_agent_that_does_not_answer_denies(serve: Serve) -> None:
-    service = serve(authoriser=OpenPolicyAgent("http://127.0.0.1:9", timeout_seconds=0.5))
-    refusal = service.refusal(403, "/queues", headers=bearer("secret"))
-    assert "no answer" in refusal["message"]
+def test_a_modification_is_told_even_if_the_agent_stops_meanwhile(
+    asking: Running, agent: Agent
+) -> None:
+    """Which of the tasks that were there already its caller may read, nobody knows then."""
+    asking.work.insert("b", "a secret", id="theirs")
+    modify_async = asking.work.modify_async
+
+    async def stops(*actions: Any, **options: Any) -> Any:
+        agent.status = 500
+        return await modify_async(*actions, **options)
+
+    insert = Insert(queue="a", id="theirs", skip_existing=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking.work, "modify_async", stops)
+        modified = asyncio.run(asking.calls.modify(Caller("secret"), [insert], claimant="ann"))
+    assert [task.value for task in modified.existing] == [UNREAD]
+
+
+def test_who_calls_has_the_name_of_its_certificate(agent: Agent) -> None:
+    async def allowed(caller: Caller) -> str | None:
+        asked = OpenPolicyAgent(url, timeout_seconds=BOUND_SECONDS)
+        try:
+            return await asked.allow(caller, [])
+        finally:
+            await asked.close()
+
+    with agent_at(agent) as url:
+        assert asyncio.run(allowed(Caller(subject="ann.example"))) == "ann.example"
+        assert asyncio.run(allowed(Caller(token="secret"))) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.rights import ALL, EVERYTHING, bearer, digest, written
 from tests.contract.service.http.running import NEW, OLD, Json, Running, types_of
 
@@ -232,3 +234,20 @@ def test_an_unknown_task_is_a_fault_and_no_lack_of_rights(guarded: Running, poli
     refusal = guarded.refusal(404, "/modify", body, headers=bearer("ann", OLD))
     assert types_of(refusal) == ["DELETE"]
     assert refusal["details"][1]["id"] == {"id": "nothing", "version": 0, "queue": ""}
+
+
+def test_a_caller_whose_rights_are_withdrawn_while_its_claim_waits_gets_no_task(
+    guarded: Running, policy: Path
+) -> None:
+    written(policy, EVERYTHING)
+    body = {"claimantId": "ann", "queues": ["q/3"]}
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(guarded.refusal, 403, "/claim/wait", body, headers=bearer("ann"))
+        eventually(lambda: guarded.waiting)
+        written(policy)
+        guarded.work.insert("q/3")
+        refusal = claim.result(BOUND_SECONDS)
+    assert [detail["exact"] for detail in refusal["details"]] == ["q/3"]
+    [task] = guarded.work.tasks("q/3")
+    assert (task.claimant, task.claims) == ("", 0)
+    assert guarded.work.try_claim("q/3") is not None

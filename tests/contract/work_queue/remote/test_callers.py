@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 from sqlalchemy import URL
 
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError
+from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.certificates import Certificates
+from tests.contract.service.http.test_open_policy_agent import Agent, agent_at
 from tests.contract.work_queue.backends import own_backend_of
 from tests.contract.work_queue.services import Services
 from work_queue.modification import Insert
 from work_queue.remote.tls import Tls
 from work_queue.rights import PermissionDeniedError, UnauthenticatedError
+from work_queue.service.authorisers.opa import OpenPolicyAgent
 from work_queue.service.authorisers.policy import PolicyFile
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.worker import Worker
@@ -76,3 +80,24 @@ def test_certificates_tell_who_serves_and_who_calls(
             assert work.insert("a").queue == "a"
         with pytest.raises(ConfigurationError, match="can't be used"):
             WorkQueue(address, tls=Tls(ca_file=tmp_path / "none.pem"))
+
+
+def test_a_worker_outlives_an_outage_of_the_policy_agent(
+    place: str, services: Services, database_url: URL
+) -> None:
+    agent = Agent()
+    with agent_at(agent) as url, WorkQueue(database_url) as served:
+        address = getattr(services, place)(served, OpenPolicyAgent(url))
+        with WorkQueue(address, token="secret") as work:
+            agent.status = 500
+            with pytest.raises(DatabaseUnreachableError, match="no decision"):
+                work.insert("a")
+            served.insert("a")
+            worker = Worker(work, lambda _job: None, "a")
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(worker.run, limit=1)
+                asked = len(agent.asked)
+                eventually(lambda: len(agent.asked) > asked + 1)
+                agent.status = 200
+                running.result(BOUND_SECONDS)
+            assert work.tasks("a") == []
