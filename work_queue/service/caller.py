@@ -11,8 +11,15 @@ class Caller:
 
     Attributes:
         token: The bearer token that it sent, if any.
-        subject: The common name of its TLS certificate, which was verified, if any.
+        subject: The common name of its TLS certificate, which was verified, if it has just one.
+            With several it would be several callers.
     """
 
     token: str | None = None
     subject: str | None = None
+
+
+def token_of(authorization: str | None) -> str | None:
+    """The bearer token that such a header holds; an empty one is none."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None

@@ -11,6 +11,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+NO_NAME = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "shop,CN=second+CN=third\\")
+"""Of a subject, and no common name."""
+
+
+def common_name(name: str) -> x509.NameAttribute[str]:
+    """One of a subject."""
+    return x509.NameAttribute(NameOID.COMMON_NAME, name)
+
 
 class Certificates:
     """Files in PEM, in a folder: those of an authority, and those that it signs."""
@@ -21,12 +29,17 @@ class Certificates:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.authority = self._written("authority", self._key, is_authority=True)[0]
 
-    def of(self, name: str) -> tuple[Path, Path]:
-        """The certificate and the key of a name."""
-        return self._written(name, ec.generate_private_key(ec.SECP256R1()), is_authority=False)
+    def of(self, name: str, *subject: x509.NameAttribute[str]) -> tuple[Path, Path]:
+        """The certificate and the key of a name, with more in its subject."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        return self._written(name, key, *subject, is_authority=False)
 
     def _written(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        *subject: x509.NameAttribute[str],
+        is_authority: bool,
     ) -> tuple[Path, Path]:
         now, own = datetime.now(UTC), self._key.public_key()
         names: list[x509.GeneralName] = [
@@ -35,8 +48,8 @@ class Certificates:
         ]
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")]))
+            .subject_name(x509.Name([common_name(name), *subject]))
+            .issuer_name(x509.Name([common_name("authority")]))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=1))

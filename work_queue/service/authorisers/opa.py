@@ -60,7 +60,7 @@ class OpenPolicyAgent:
         self._client = httpx.AsyncClient(timeout=timeout_seconds)
 
     async def allow(self, caller: Caller, needs: Sequence[Need]) -> str | None:
-        """See `Authoriser`. The name is that of a certificate; what a token means the agent knows."""
+        """See `Authoriser`. A caller has the name of its certificate, and no other."""
         if caller.token is None and caller.subject is None:
             raise UnauthenticatedError(
                 "the service does not know the caller. Nothing was read or written. Send a bearer "

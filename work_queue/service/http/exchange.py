@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from work_queue.service.caller import Caller
+from work_queue.service.caller import Caller, token_of
 
 T = TypeVar("T")
 
@@ -21,10 +21,8 @@ class CallerGoneError(Exception):
 
 def caller_of(request: Request) -> Caller:
     """Who sends a request."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return Caller(
-        token.strip() if scheme.lower() == "bearer" else None,
-        getattr(request.state, "subject", None),
+        token_of(request.headers.get("authorization")), getattr(request.state, "subject", None)
     )
 
 

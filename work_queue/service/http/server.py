@@ -160,7 +160,7 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection that knows the common name of its client's certificate."""
+    """A connection that knows the only common name of its client's certificate."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -171,4 +171,4 @@ class _Connection(H11Protocol):
             for name, value in part
             if name == "commonName"
         ]
-        self.app_state = {**self.app_state, "subject": names[-1] if names else None}
+        self.app_state = {**self.app_state, "subject": names[0] if len(names) == 1 else None}

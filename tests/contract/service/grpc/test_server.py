@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography.x509 import NameAttribute
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -20,7 +21,7 @@ from sqlalchemy import URL
 from devtools.proxy import Moment, Proxy
 from queue_core.errors import ConfigurationError
 from tests import requirements as needs
-from tests.contract.service.certificates import Certificates
+from tests.contract.service.certificates import NO_NAME, Certificates, common_name
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, details, refused
 from work_queue.rights import Need, UnauthenticatedError, denial
@@ -193,15 +194,26 @@ def test_callers_are_known_by_their_certificates(
     served = serve(authoriser=_Knows(subject="mailer"), tls=tls)
     assert served.address.startswith("grpcs://")
 
-    def ask(name: str | None) -> Any:
-        pair = [path.read_bytes() for path in authority.of(name)] if name else [None, None]
+    def ask(name: str | None, *more: NameAttribute[str], token: str | None = None) -> Any:
+        pair = [path.read_bytes() for path in authority.of(name, *more)] if name else [None, None]
         credentials = grpc.ssl_channel_credentials(
             authority.authority.read_bytes(), pair[1], pair[0]
         )
         with grpc.secure_channel(f"{HOST}:{served.port}", credentials) as channel:
-            return stubs.api_stub(channel).Time(stubs.api.TimeRequest(), timeout=PATIENCE_SECONDS)
+            return stubs.api_stub(channel).Time(
+                stubs.api.TimeRequest(),
+                timeout=PATIENCE_SECONDS,
+                metadata=() if token is None else (("authorization", f"Bearer {token}"),),
+            )
 
     assert ask("mailer").time_ms > 0
+    assert ask("mailer", token="").time_ms > 0
+    assert ask("mailer", NO_NAME).time_ms > 0
+    for first, second in (("mailer", "somebody else"), ("somebody else", "mailer")):
+        refused(
+            grpc.StatusCode.UNAUTHENTICATED,
+            lambda first=first, second=second: ask(first, common_name(second)),  # type: ignore[misc]
+        )
     refused(grpc.StatusCode.UNAUTHENTICATED, lambda: ask("somebody else"))
     refused(grpc.StatusCode.UNAVAILABLE, lambda: ask(None))
 

@@ -12,8 +12,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError
 from tests.contract.harness import BOUND_SECONDS
-from tests.contract.service.certificates import Certificates
+from tests.contract.service.certificates import NO_NAME, Certificates, common_name
 from tests.contract.service.http.conftest import Serve
+from tests.contract.service.http.rights import bearer
 from tests.contract.service.http.running import NEW, Running, task_id
 from work_queue.service.authorisers.policy import PolicyFile
 from work_queue.service.tls import Tls
@@ -25,13 +26,16 @@ def certificates(tmp_path: Path) -> Certificates:
 
 
 def calls_over_tls(
-    service: Running, certificates: Certificates, client: tuple[Path, Path] | None = None
+    service: Running,
+    certificates: Certificates,
+    client: tuple[Path, Path] | None = None,
+    headers: dict[str, str] = NEW,
 ) -> httpx.Response:
     context = ssl.create_default_context(cafile=certificates.authority)
     if client is not None:
         context.load_cert_chain(*client)
     with httpx.Client(verify=context, timeout=BOUND_SECONDS) as caller:
-        return caller.get(f"{service.url}/api/v0/queues", headers=NEW)
+        return caller.get(f"{service.url}/api/v0/queues", headers=headers)
 
 
 def test_calls_over_tls(serve: Serve, certificates: Certificates) -> None:
@@ -61,6 +65,16 @@ def test_callers_are_known_by_their_certificates(
     ann, bob = certificates.of("ann.example"), certificates.of("bob.example")
     assert calls_over_tls(service, certificates, ann).status_code == 200
     assert calls_over_tls(service, certificates, bob).status_code == 401
+    empty = {**NEW, "authorization": "Bearer"}
+    assert calls_over_tls(service, certificates, ann, empty).status_code == 200
+    assert calls_over_tls(service, certificates, ann, bearer("other")).status_code == 401
+    for first, rest, known in (
+        ("ann.example", common_name("bob.example"), False),
+        ("bob.example", common_name("ann.example"), False),
+        ("ann.example", NO_NAME, True),
+    ):
+        answer = calls_over_tls(service, certificates, certificates.of(first, rest))
+        assert answer.status_code == (200 if known else 401)
     with pytest.raises(httpx.TransportError):
         calls_over_tls(service, certificates)
     others = Certificates(tmp_path / "others")
