@@ -1,11 +1,16 @@
-"""The bodies of requests, as they are sent: names in camel case, whole numbers also as texts.
+"""The bodies of requests, as proto3's JSON has them.
 
-A field that is missing or null is empty. Fields that are not known are left alone.
+Names are in camel case, or as in EntroQ's messages (`at_ms`); whole numbers also texts, or with a
+fraction or exponent (45000.0, 4.5e4). A field that is missing or null is empty. Fields that are not
+known are left alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypeVar
+import re
+from decimal import Decimal
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -16,9 +21,12 @@ from work_queue.refs import TaskRef
 from work_queue.service.marked import unmarked
 from work_queue.service.protocol import DocData, DocName, Rules, TaskData, mode_of, named
 
-Whole: TypeAlias = int | str | None
+Whole: TypeAlias = int | float | str | None
 Text: TypeAlias = str | None
-LONGEST_NUMBER = 20
+Enum: TypeAlias = int | str | None
+"""0 is the default one; others are named."""
+DIGITS = 19
+NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
 
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -68,13 +76,13 @@ class TaskChangeMessage(_Message, frozen=True):
 
     old_id: TaskIdMessage | None = None
     new_data: TaskDataMessage | None = None
-    mode: Text = None
+    mode: Enum = None
 
     def action(self, rules: Rules) -> Action:
         """What it does. Raises InvalidRequestError."""
         old = None if self.old_id is None else self.old_id.ref()
         new = None if self.new_data is None else self.new_data.data()
-        return rules.change(old, new, mode_of(self.mode or ""))
+        return rules.change(old, new, mode_of(str(self.mode or "")))
 
 
 class DocIdMessage(_Message, frozen=True):
@@ -126,13 +134,13 @@ class DocChangeMessage(_Message, frozen=True):
 
     old_id: DocIdMessage | None = None
     new_data: DocDataMessage | None = None
-    mode: Text = None
+    mode: Enum = None
 
     def action(self, rules: Rules) -> Action:
         """What it does. Raises InvalidRequestError."""
         old = None if self.old_id is None else self.old_id.name()
         new = None if self.new_data is None else self.new_data.data()
-        return rules.change_doc(old, new, mode_of(self.mode or ""))
+        return rules.change_doc(old, new, mode_of(str(self.mode or "")))
 
 
 class ModifyMessage(_Message, frozen=True):
@@ -230,22 +238,59 @@ class ClaimDocsMessage(_Message, frozen=True):
 def decoded(body: bytes, kind: type[M]) -> M:
     """A body as a message. Raises InvalidRequestError."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return msgspec.convert(_renamed(msgspec.json.decode(body or b"{}"), kind), kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidRequestError(
             f"the body can't be read: {error}. Nothing was written.", key="body"
         ) from error
 
 
+def _renamed(given: Any, kind: type[msgspec.Struct]) -> Any:
+    """A message whose names are in camel case; values and contents keep theirs.
+
+    Raises ValueError if a field is named in both ways.
+    """
+    if isinstance(given, list):
+        return [_renamed(one, kind) for one in given]
+    if not isinstance(given, dict):
+        return given
+    fields, found = _fields(kind), dict[str, Any]()
+    for name, value in given.items():
+        known, inner = fields.get(name, (name, None))
+        if known in found:
+            raise ValueError(f"{known} is given twice")
+        found[known] = value if inner is None else _renamed(value, inner)
+    return found
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, type[_Message] | None]]:
+    """Its fields by both of their names: the one in camel case, and which message they hold."""
+    hints = get_type_hints(kind)
+    return {
+        name: (field.encode_name, _message_in(hints[field.name]))
+        for field in msgspec.structs.fields(kind)
+        for name in (field.name, field.encode_name)
+    }
+
+
+def _message_in(hint: Any) -> type[_Message] | None:
+    if isinstance(hint, type) and issubclass(hint, _Message):
+        return hint
+    return next(filter(None, map(_message_in, get_args(hint))), None)
+
+
 def whole(value: Whole, key: str) -> int:
-    """A whole number that may come as a text. Raises InvalidRequestError."""
-    if isinstance(value, str):
-        digits = value.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < LONGEST_NUMBER):
-            raise InvalidRequestError(
-                f"{key}={value!r:.80} is not allowed. Nothing was written. Allowed: an integer.",
-                key=key,
-                value=value,
-            )
-        return int(value)
-    return value or 0
+    """A whole number, however it is written. Raises InvalidRequestError."""
+    if value is None or isinstance(value, int):
+        return value or 0
+    text = str(value)
+    if NUMBER.fullmatch(text):
+        number = Decimal(text)
+        if number.adjusted() < DIGITS and number == int(number):
+            return int(number)
+    raise InvalidRequestError(
+        f"{key}={value!r:.80} is not allowed. Nothing was written. Allowed: an integer.",
+        key=key,
+        value=value,
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.requests import HOUR_MS, inserted
-from tests.contract.service.http.running import Running, task_id
+from tests.contract.service.http.running import Json, Running, task_id
 
 # -- what every answer has ------------------------------------------------------------------------
 
@@ -64,6 +64,60 @@ def test_numbers_may_come_as_texts(service: Running) -> None:
     gone = {"id": task["id"], "version": "0", "queue": "a"}
     service.modify(deletes=[gone])
     assert service.answer("/tasks", queue="a")["tasks"] == []
+
+
+@pytest.mark.parametrize("hour", [b"3600000.0", b"3.6e6", b'"3600000.00"', b'"36E+5"', b'"3.6e6"'])
+def test_whole_numbers_may_have_fractions_and_exponents(service: Running, hour: bytes) -> None:
+    body = b'{"claimantId": "me", "inserts": [{"queue": "a", "byMs": %s}]}' % hour
+    [task] = service.answer("/modify", body)["inserted"]
+    assert int(task["atMs"]) - int(task["createdMs"]) == HOUR_MS
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(b"0.5", b"1e300", b"true", b"[]", b'"0.5"', b'"1e300"', b'"1e-3"', b'"1e9999"'),
+        *(b'"1_0"', b'" 1"', b'"NaN"', b'"1."', b'""', b'"\\u0661"', b'"%s"' % (b"9" * 20)),
+    ],
+)
+def test_what_is_no_whole_number_is_refused(service: Running, number: bytes) -> None:
+    body = b'{"claimantId": "me", "inserts": [{"queue": "a", "byMs": %s}]}' % number
+    service.refusal(400, "/modify", body)
+    assert service.answer("/queues")["queues"] == []
+
+
+def test_fields_may_have_the_names_of_messages(service: Running) -> None:
+    value = {"old_id": {"at_ms": [1]}}
+    data = {"queue": "a", "by_ms": HOUR_MS, "value": value}
+    [task] = service.answer("/modify", {"claimant_id": "ann", "inserts": [data]})["inserted"]
+    assert int(task["atMs"]) - int(task["createdMs"]) == HOUR_MS
+    assert task["value"] == value
+    change = {"old_id": task_id(task), "new_data": {"queue": "a", "value": value}, "mode": 0}
+    [task] = service.answer("/modify", {"claimant_id": "ann", "changes": [change]})["changed"]
+    assert (task["claimantId"], task["value"]) == ("", value)
+    claim = {"claimant_id": "bob", "queues": ["a"], "duration_ms": HOUR_MS}
+    claimed = service.answer("/claim", claim)["task"]
+    assert claimed["claimantId"] == "bob"
+    assert int(claimed["atMs"]) - int(claimed["modifiedMs"]) == HOUR_MS
+    doc = {"namespace": "n", "key": "k", "secondary_key": "s", "content": value}
+    [doc] = service.answer("/modify", {"claimant_id": "me", "doc_inserts": [doc]})["insertedDocs"]
+    assert (doc["secondaryKey"], doc["content"]) == ("s", value)
+    sets = [{"set": {"namespace": "n", "key": "k"}, "omit_members": True}]
+    found = service.answer("/docs/claim", {"claim_query": {"claimant": "me", "sets": sets}})
+    assert (len(found["docs"]), len(found["sets"])) == (0, 1)
+
+
+@pytest.mark.parametrize("twice", [{"byMs": 0, "by_ms": 0}, {"by_ms": 1, "byMs": None}])
+def test_a_field_with_both_of_its_names_is_refused(service: Running, twice: Json) -> None:
+    refusal = service.refusal(400, "/modify", {"claimantId": "me", "inserts": [twice]})
+    assert "byMs is given twice" in refusal["message"]
+
+
+def test_modes_have_names(service: Running) -> None:
+    task = inserted(service)
+    change = {"oldId": task_id(task), "newData": {"queue": "a"}, "mode": 2}
+    refusal = service.refusal(400, "/modify", {"claimantId": "me", "changes": [change]})
+    assert "CHANGE_LEASE" in refusal["message"]
 
 
 def test_fields_that_are_null_or_unknown_are_left_alone(service: Running) -> None:
