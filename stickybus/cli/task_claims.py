@@ -66,13 +66,17 @@ def tryclaimid(
     Examples:
       stickybus tasks tryclaimid -t 01a2 --claimant ann
     """
+    from work_queue import checks
+    from work_queue.work_queue import LEASE_SECONDS
+
+    held = checks.lease(seconds(lease), LEASE_SECONDS)
     with opened() as work:
         found = read(work, task, queue)
         if found.at > work.time():
             holder = f"{found.claimant} holds it" if found.claimant else "nobody can claim it"
             refuse(f"{holder} until {found.at.isoformat()}")
         _check_limit(work, found.queue)
-        changed = work.modify(found.renew(seconds(lease))).changed
+        changed = work.modify(found.renew(held)).changed
     write("claimed", changed, as_json=as_json)
 
 

@@ -36,7 +36,7 @@ Ids = Annotated[
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", help="At most this number; 0: all.")]
 Lease = Annotated[
-    str, typer.Option("--lease", "-d", help="The length of the lease: seconds, or 5m.")
+    str, typer.Option("--lease", "-d", help="The length of the lease: seconds, or 5m; 0: 45 s.")
 ]
 Force = Annotated[
     bool, typer.Option("--force", "-f", help="Also those that others hold, in their name.")

@@ -18,7 +18,7 @@ from tests.contract.work_queue.conftest import MakeWork
 from work_queue.face import history
 from work_queue.modification import Insert
 from work_queue.values import UNREAD
-from work_queue.work_queue import WorkQueue
+from work_queue.work_queue import LEASE_SECONDS, WorkQueue
 
 Run = Callable[..., Any]
 
@@ -99,6 +99,11 @@ def test_a_task_is_claimed(run: Run, work: WorkQueue) -> None:
     work.modify(held.release(), claimant="ann")
     assert "bob" in run("tryclaimid", "-t", task.id, "--claimant", "bob")
     assert "no task none" in run("tryclaimid", "-t", "none", expect=1)
+    work.insert("c")
+    for command in (("claim", "-q", "c"), ("tryclaimid", "-t", work.insert("d").id)):
+        [claimed] = run(*command, "-d", "0", "--claimant", "ann", "--json")
+        [held] = work.tasks(ids=[claimed["id"]])
+        assert (held.claimant, held.lease.total_seconds()) == ("ann", LEASE_SECONDS)
     assert "no task" in run("tryclaimid", "-t", task.id, "-q", "a", expect=1)
 
 
