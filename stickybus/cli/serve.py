@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from work_queue.service.calls import Calls
     from work_queue.service.listener import Listener
 
+REST_BYTES = 1_000_000
+"""Room for all in a request but one longest value."""
+
 
 @dataclass(frozen=True)
 class _Listening:
@@ -33,7 +36,6 @@ class _Listening:
     http_port: int
     grpc_port: int
     tls: Tls | None
-    max_request_bytes: int
 
 
 def _listening(
@@ -59,9 +61,6 @@ def _listening(
             show_default=False,
         ),
     ] = None,
-    max_request_bytes: Annotated[
-        int, typer.Option(min=1, help="The longest request.")
-    ] = 10_000_000,
 ) -> _Listening:
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("--tls-certificate and --tls-key go together")
@@ -71,7 +70,47 @@ def _listening(
         raise UsageError("--tls-client-ca needs --tls-certificate and --tls-key")
     else:
         tls = None
-    return _Listening(host, http_port, grpc_port, tls, max_request_bytes)
+    return _Listening(host, http_port, grpc_port, tls)
+
+
+@dataclass(frozen=True)
+class _Longest:
+    """The bytes of the longest value, and of the longest request."""
+
+    value: int
+    request: int
+
+
+def _longest(
+    *,
+    max_value_bytes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1_000_000_000,
+            help="The longest value of a task or content of a doc, as it is stored.",
+        ),
+    ] = 10_000_000,
+    max_request_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=2_147_483_647,
+            help="The longest request. Default: a third more than a value, as base64 takes, and a "
+            "million.",
+            show_default=False,
+        ),
+    ] = None,
+) -> _Longest:
+    in_base64 = (max_value_bytes + 2) // 3 * 4
+    if max_request_bytes is None:
+        return _Longest(max_value_bytes, in_base64 + REST_BYTES)
+    if max_request_bytes <= in_base64:
+        raise UsageError(
+            f"--max-request-bytes {max_request_bytes:,} has no room for a value of "
+            f"--max-value-bytes {max_value_bytes:,}, which may take {in_base64:,} in base64"
+        )
+    return _Longest(max_value_bytes, max_request_bytes)
 
 
 def _authoriser(
@@ -105,11 +144,12 @@ def _authoriser(
         return OpenPolicyAgent(opa_url)
 
 
-@grouped(listening=_listening, authoriser=_authoriser)
+@grouped(listening=_listening, longest=_longest, authoriser=_authoriser)
 def serve(
     *,
     url: Url = None,
     listening: _Listening,
+    longest: _Longest,
     authoriser: Authoriser | None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     as_json: Json = False,
@@ -148,17 +188,17 @@ def serve(
     async def run() -> None:
         calls = Calls(work, authoriser, registry)
         try:
-            await Service(calls, _listeners(calls, listening)).run(tell)
+            await Service(calls, _listeners(calls, listening, longest.request)).run(tell)
         finally:
             if authoriser is not None:
                 await authoriser.close()
 
     registry = CollectorRegistry()
-    with WorkQueue(url_of(url), metrics_registry=registry) as work:
+    with WorkQueue(url_of(url), max_value_bytes=longest.value, metrics_registry=registry) as work:
         asyncio.run(run())
 
 
-def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
+def _listeners(calls: Calls, listening: _Listening, cap_bytes: int) -> list[Listener]:
     with _extra():
         from work_queue.service.http.server import HttpListener
         from work_queue.service.native import grpc as native_grpc
@@ -167,7 +207,7 @@ def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
         from work_queue.service.rpc.entroq import entroq
         from work_queue.service.rpc.listener import GrpcListener
 
-    answers, cap_bytes = Answers(calls), listening.max_request_bytes
+    answers = Answers(calls)
     http = HttpListener(
         calls,
         host=listening.host,

@@ -17,10 +17,12 @@ import httpx
 import pytest
 from sqlalchemy import URL
 
+from queue_core.errors import PayloadTooLargeError
 from stickybus.cli import main
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.http.rights import EVERYTHING, bearer, written
 from tests.contract.service.http.running import NEW, Running
+from work_queue.work_queue import MAX_VALUE_BYTES, WorkQueue
 
 MAIN = "import sys; from stickybus.cli import main; sys.exit(main())"
 
@@ -65,6 +67,11 @@ def test_it_serves_all_wires_until_sigterm(database_url: URL, tmp_path: Path) ->
         (["--policy", "no.toml"], "No such file"),
         (["--policy", "no.toml", "--opa-url", "http://localhost"], "either"),
         (["--log-level", "loud"], "--log-level"),
+        (
+            ["--max-request-bytes", "10000000"],
+            "no room for a value",
+        ),
+        (["--max-value-bytes", "3000", "--max-request-bytes", "4000"], "may take 4,000 in base64"),
         (["--http-port", "70000"], "65535"),
         (["--host", "no.such.host.invalid"], "can't be served"),
     ],
@@ -77,6 +84,17 @@ def test_what_can_t_work_is_told_in_one_line(
     told = capsys.readouterr().err
     assert message in told
     assert told.count("stickybus: ") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--max-value-bytes=3000"]])
+def test_the_longest_value_fits_into_a_request(database_url: URL, options: list[str]) -> None:
+    longest = 3000 if options else MAX_VALUE_BYTES
+    with served(database_url, *options) as (_process, started):
+        for address in started["addresses"]:
+            with WorkQueue(address, max_value_bytes=2 * MAX_VALUE_BYTES) as work:
+                assert work.insert("a", b"\xff" * longest).queue == "a"
+                with pytest.raises(PayloadTooLargeError):
+                    work.insert("a", b"\xff" * (longest + 1))
 
 
 def test_a_port_that_is_taken_is_told(
