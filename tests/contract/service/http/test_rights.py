@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ import pytest
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.rights import ALL, EVERYTHING, bearer, digest, written
 from tests.contract.service.http.running import NEW, OLD, Json, Running, types_of
+from work_queue.rights import Need
+from work_queue.service.caller import Caller
+from work_queue.service.calls import Calls
 
 
 def task(id_: str = "free", queue: str = "q/1") -> Json:
@@ -251,3 +256,45 @@ def test_a_caller_whose_rights_are_withdrawn_while_its_claim_waits_gets_no_task(
     [task] = guarded.work.tasks("q/3")
     assert (task.claimant, task.claims) == ("", 0)
     assert guarded.work.try_claim("q/3") is not None
+
+
+class _AsksLong:
+    """An authoriser that answers no question but the first."""
+
+    def __init__(self) -> None:
+        self.asked, self._again = 0, asyncio.Event()
+
+    async def allow(self, caller: Caller, needs: Sequence[Need]) -> None:
+        """See `Authoriser`."""
+        del caller, needs
+        self.asked += 1
+        if self.asked > 1:
+            self._again.set()
+            await asyncio.Event().wait()
+
+    async def until_again(self) -> None:
+        await self._again.wait()
+
+    async def close(self) -> None:
+        """See `Authoriser`."""
+
+
+def test_a_caller_that_goes_while_its_rights_are_asked_for_again_gets_no_task(
+    service: Running,
+) -> None:
+    async def run() -> None:
+        authoriser = _AsksLong()
+        claiming = asyncio.ensure_future(
+            Calls(service.work, authoriser).claim(
+                Caller(), ["a"], claimant="ann", lease_seconds=None, timeout_seconds=None
+            )
+        )
+        await authoriser.until_again()
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+
+    service.work.insert("a")
+    asyncio.run(run())
+    [task] = service.work.tasks("a")
+    assert (task.claimant, task.claims) == ("", 0)
