@@ -21,8 +21,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _pools = WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor]()
-"""One for each event loop, as many threads as its default executor has. They end with the loop; a
-child process of a fork has loops of its own."""
+"""One for each event loop. They end with the loop; a child process of a fork has loops of its own.
+"""
+
+
+def let_have(threads: int | None, name: str = THREADS) -> ThreadPoolExecutor:
+    """Let calls of the running loop have so many threads, and return these.
+
+    Args:
+        threads: Their number. None: as many as the loop's default executor has.
+        name: Their names begin with it.
+    """
+    pool = ThreadPoolExecutor(threads, name)
+    _pools[asyncio.get_running_loop()] = pool
+    return pool
 
 
 async def in_own_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -39,8 +51,6 @@ async def in_own_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         What it returns.
     """
     loop = asyncio.get_running_loop()
-    pool = _pools.get(loop)
-    if pool is None:
-        pool = _pools[loop] = ThreadPoolExecutor(thread_name_prefix=THREADS)
+    pool = _pools.get(loop) or let_have(None)
     context = contextvars.copy_context()
     return await loop.run_in_executor(pool, partial(context.run, call, *args, **kwargs))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from queue_core.runtime.log import get_logger
+from queue_core.runtime.own_threads import let_have
 from work_queue.service.calls import Calls
 from work_queue.service.listener import Listener
 
@@ -17,7 +17,7 @@ log = get_logger(__name__)
 CALLS = 50
 """Calls that are in the database at once, each in a thread; others wait for one.
 
-An event loop has 6 threads by itself on a host with two processors. As many modifications, which
+Elsewhere a loop's calls have 6 threads on a host with two processors. As many modifications, which
 wait for an application's locks, would stop all other calls. It is less than the connections of a
 pool: probes find one.
 """
@@ -39,7 +39,7 @@ class Service:
         self._started = list[Listener]()
 
     async def start(self) -> list[str]:
-        """Listen. From now on, threads that the running loop is asked for are the service's.
+        """Listen. From now on, calls of the running loop have the service's threads.
 
         Returns:
             Where, in the order of the listeners.
@@ -48,7 +48,7 @@ class Service:
             ConfigurationError: A port is taken, or a certificate can't be read. Nothing listens.
         """
         addresses = list[str]()
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CALLS, THREADS))
+        let_have(CALLS, THREADS)
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(self.stop)
             for listener in self._listeners:

@@ -19,7 +19,11 @@ from tests.contract.service.certificates import Certificates
 from tests.contract.work_queue.backends import own_backend_of, waiting
 from tests.contract.work_queue.services import Services
 from work_queue.remote.address import address_of
+from work_queue.remote.http_connections import HttpConnections
 from work_queue.remote.tls import Tls
+from work_queue.remote.transport import LostError
+from work_queue.requests import ClaimRequest
+from work_queue.wire import calls as wire
 from work_queue.work_queue import WorkQueue
 
 pytestmark = pytest.mark.parametrize("place", ["http"], indirect=True)
@@ -140,13 +144,18 @@ def test_encrypted_calls_go_through_its_tunnel(
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         monkeypatch.setenv("https_proxy", f"{scheme}://ann:secret@127.0.0.1:{tunnel.port}")
-        with WorkQueue(address, tls=own) as work, ThreadPoolExecutor() as threads:
+        with WorkQueue(address, tls=own) as work:
             work.insert("a", "value")
-            claim = threads.submit(work.claim, "none")
+        connections = HttpConnections(address_of(address, token=None, tls=own))
+        claim = wire.Claim(ClaimRequest("ann", ("none",), 60.0), BOUND_SECONDS, "ticket")
+        with ThreadPoolExecutor() as threads:
+            asked = threads.submit(
+                connections.call, "claim", wire.CLAIM.ask(claim, 1_000), BOUND_SECONDS
+            )
             eventually(lambda: waiting(served))
-            own_backend_of(work)._line._blocking._transports[-1].close()
-            with pytest.raises(DatabaseUnreachableError):
-                claim.result(BOUND_SECONDS)
+            connections.close()
+            with pytest.raises(LostError):
+                asked.result(BOUND_SECONDS)
         tunnel.close()
         assert served.queues() == {"a": 1}
     assert bytes(tunnel.got).startswith(f"CONNECT {service.authority} HTTP/1.".encode())
