@@ -11,7 +11,7 @@
     │   └── CommitUnknownError      COMMIT gave no answer: its rows may be there
     ├── NodeNameTakenError          a live node holds the name
     ├── ForkedError                 used in a child process of the one that started it
-    ├── LifecycleError              not started, already started, or closed
+    ├── LifecycleError              started already, not stopped, or a closed work queue
     ├── InvalidPostError            an argument of a post, a schedule or a read
     │   ├── InvalidEventError       `validate` says no, or raised
     │   ├── NaiveDateTimeError
@@ -128,7 +128,11 @@ class ForkedError(StickybusError):
 
 
 class LifecycleError(StickybusError):
-    """The call doesn't fit the state of the bus or queue: not started, started twice, or closed."""
+    """The call doesn't fit the state of its object.
+
+    It is started already, or has to be stopped for this call; or a work queue was closed; or
+    another call of this kind is at work on the table.
+    """
 
 
 class InvalidPostError(StickybusError):

@@ -4,15 +4,9 @@ Import from here; the packages behind it (`bus`, `notifications`, `work_queue`, 
 are its rooms, not its face. The modules of a name are loaded when it is first read.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import bus
-import notifications
-import queue_core
-import sql
-import work_queue
-from queue_core.errors import ShadowedModuleError
+from stickybus.own_rooms import check_rooms
 
 if TYPE_CHECKING:
     from bus.memory import InMemoryBus
@@ -53,6 +47,7 @@ if TYPE_CHECKING:
         SchemaMissingError,
         SchemaTooNewError,
         SchemaTooOldError,
+        ShadowedModuleError,
         StickybusError,
         WriteLockError,
     )
@@ -135,16 +130,7 @@ if TYPE_CHECKING:
     from work_queue.workers.requests import FailWorker, MoveTask, StopWorker
     from work_queue.workers.worker import Worker
 
-for _room in (bus, notifications, work_queue, queue_core, sql):
-    _path = Path(_room.__file__ or next(iter(_room.__path__), "")).resolve()
-    if _path.parent.parent != Path(__file__).resolve().parent.parent:
-        raise ShadowedModuleError(
-            f"stickybus found the module {_room.__name__!r} at {_path}, which is not its own: "
-            "another distribution or a folder of your project has the same name and comes first "
-            "on sys.path. Rename or move that one.",
-            module=_room.__name__,
-            path=str(_path),
-        )
+check_rooms()
 
 __all__ = [
     "KEYLESS",

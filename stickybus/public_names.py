@@ -40,6 +40,7 @@ MODULES = {
         "SchemaMissingError",
         "SchemaTooNewError",
         "SchemaTooOldError",
+        "ShadowedModuleError",
         "StickybusError",
         "WriteLockError",
     ),

@@ -76,7 +76,10 @@ class Face(FaceListeners, FaceHealth, FaceStatistics, FaceDeletions, FaceEntries
         self._engine.lifecycle.reconfigure(settings)
 
     def close(self) -> None:
-        """Stop, and close the library's connections."""
+        """Stop, and close the library's connections.
+
+        A call after it, such as a post, opens connections again; so does a start.
+        """
         self.stop()
         self._engine.close()
 

@@ -19,8 +19,8 @@ def due_date(
 ) -> datetime:
     """The date in UTC that exactly one of `at` and `delay` (a number is in seconds) gives.
 
-    Raises InvalidPostError for both, for none, or for a delay that leads past the calendar;
-    NaiveDateTimeError.
+    Raises InvalidPostError for both, for none, or for a delay that is negative or leads past the
+    calendar; NaiveDateTimeError.
     """
     if (at is None) == (delay is None):
         raise InvalidPostError(
@@ -33,11 +33,18 @@ def due_date(
         return in_utc(at, key="at")
     try:
         length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
+        if length < timedelta():
+            raise _not_a_delay(delay, queue_name)
         return now() + length
     except (OverflowError, TypeError, ValueError) as error:
-        raise InvalidPostError(
-            f"{queue_name}: delay={shown(delay)} gives no date that can be stored. Nothing was "
-            "written.",
-            queue_name=queue_name,
-            key="delay",
-        ) from error
+        raise _not_a_delay(delay, queue_name) from error
+
+
+def _not_a_delay(delay: object, queue_name: str) -> InvalidPostError:
+    return InvalidPostError(
+        f"{queue_name}: delay={shown(delay)} gives no date that can be stored. Allowed: seconds or "
+        "a timedelta, 0 or more. Nothing was written.",
+        queue_name=queue_name,
+        key="delay",
+        value=shown(delay),
+    )

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -23,6 +23,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -125,6 +126,15 @@ class Settings(BaseModel):
 
     def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        # Python counts with truth values, so pydantic takes True for 1.
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and {int, float} & {kind, *get_args(kind)}:
+            raise ValueError("a number, not a truth value")
+        return value
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -20,6 +20,9 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the options of a post that are about keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.key is None:
+            check_needed(
+                *(queue_name, posting, "key"), keep="living", on_conflict="return", key_wait=None
+            )
             continue
         name(posting.key, "key", limit=KEY_LENGTH, queue_name=queue_name)
         keep = posting.keep
@@ -33,6 +36,19 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
         wait = posting.key_wait
         if wait is not None and not (is_number(wait) and wait >= 0):
             raise _refused(queue_name, "key_wait", wait, "seconds, 0 or more")
+
+
+def check_needed(queue_name: str, posting: Posting, needed: str, **defaults: object) -> None:
+    """Refuse options with other values than their `defaults`, since `needed` is not given."""
+    for option, default in defaults.items():
+        value = getattr(posting, option)
+        if value != default:
+            raise InvalidPostError(
+                f"{queue_name}: {option}={shown(value)} needs {needed}=. Nothing was written.",
+                queue_name=queue_name,
+                key=option,
+                value=shown(value),
+            )
 
 
 def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:

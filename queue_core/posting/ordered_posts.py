@@ -14,6 +14,7 @@ from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.posting import OrderFailure, Posting
 from queue_core.model.states import State
 from queue_core.posting.draft import Draft
+from queue_core.posting.key_options import check_needed
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
@@ -26,6 +27,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the options of a post that are about order keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.order_key is None:
+            check_needed(queue_name, posting, "order_key", order_failure="hold")
             continue
         name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
         if not posting.order_key:

@@ -30,7 +30,9 @@ from queue_core.model.mode import Mode
 from queue_core.model.posting import Posting
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.insertion import Insertion
+from queue_core.posting.key_options import check_keys
 from queue_core.posting.linked_insertion import LinkedInsertion
+from queue_core.posting.ordered_posts import check_order
 from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
@@ -121,6 +123,14 @@ class Poster:
                 or posting.group is not None
             ):
                 return self._post_linked(post)
+            if (
+                posting.keep != "living"
+                or posting.on_conflict != "return"
+                or posting.order_failure != "hold"
+                or posting.key_wait is not None
+            ):
+                check_keys(post.queue_name, [posting])
+                check_order(post.queue_name, [posting])
         if post.connection is not None:
             return self._post_inside(post, post.connection)
         return self._post_and_commit(post)
@@ -188,7 +198,10 @@ class Poster:
         """Post in the caller's transaction."""
         holdings = self._holdings
         borrowed = self._store.borrow(connection)
-        announces = borrowed.announces
+        # It may ask the database, inside the transaction.
+        announces = self._store.inside_borrowed(
+            borrowed, post.queue_name, lambda _: borrowed.announces
+        )
         rows, claimed = self._rows(post, may_claim=announces)
         holdings.ledger.changes += claimed
 

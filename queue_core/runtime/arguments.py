@@ -53,13 +53,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def wait_seconds(value: object, *, key: str) -> float:
-    """A time to wait, cut to the longest wait of a lock; a negative one is none.
+    """A time to wait, cut to the longest wait of a lock.
 
-    Raises ConfigurationError.
+    Raises ConfigurationError, also for a negative one.
     """
-    if not is_number(value):
-        raise not_allowed(key, value, "a number of seconds")
-    return min(max(0.0, float(value)), threading.TIMEOUT_MAX)
+    if not is_number(value) or value < 0:
+        raise not_allowed(key, value, "seconds, 0 or more")
+    return min(float(value), threading.TIMEOUT_MAX)
 
 
 def not_allowed(key: str, value: object, allowed: str) -> ConfigurationError:

@@ -150,8 +150,11 @@ def _checked(
     if given not in dialect.reached_as:
         raise foreign(given, dialect.name)
     check_map(connection, schema)
-    check_place_once(connection, database)
-    check_server(connection, database)
+    try:
+        check_place_once(connection, database)
+        check_server(connection, database)
+    except InvalidRequestError as error:
+        raise unusable(error) from error
     return Borrowed(connection, raw=False, released=released)
 
 
@@ -276,6 +279,15 @@ def _ended(connection: Connection) -> None:
 def _released(_driver: object, record: ConnectionPoolEntry, *_error: object) -> None:
     for announce in record.info.pop(_AT_RELEASE, ()):
         announce()
+
+
+def unusable(error: InvalidRequestError, queue_name: str | None = None) -> InvalidConnectionError:
+    """The error of a connection on which SQLAlchemy lets nobody send a statement."""
+    subject = f"{queue_name}: " if queue_name else ""
+    return InvalidConnectionError(
+        f"{subject}the connection passed in can't be used: {error} Nothing was written.",
+        queue_name=queue_name,
+    )
 
 
 def explain(error: DBAPIError, database: Database, queue_name: str) -> Exception:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
 
 from queue_core.errors import DatabaseUnreachableError, ForkedError
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
-from queue_core.storage.callers_connection import Borrowed, borrow, explain
+from queue_core.storage.callers_connection import Borrowed, borrow, explain, unusable
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
 
@@ -130,9 +130,15 @@ class Transactions:
     def inside_borrowed(
         self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]
     ) -> T:
-        """As `inside`, on a connection that was borrowed already."""
+        """As `inside`, on a connection that was borrowed already.
+
+        Raises InvalidConnectionError if SQLAlchemy lets it send nothing, as after a rollback in a
+        `with connection.begin()` that has not ended.
+        """
         try:
             return work(borrowed.connection)
+        except InvalidRequestError as error:
+            raise unusable(error, queue_name) from error
         except DBAPIError as error:
             error.hide_parameters = True  # payloads are among them
             explained = explain(error, self.database, queue_name)

@@ -16,8 +16,6 @@ BATCH_LINES = 500
 """Lines that one transaction posts at most."""
 BATCH_BYTES = 16_000_000
 """A batch ends at this many lines or bytes: a transaction of a bounded size."""
-SHOWN = 40
-"""Characters of a wrong value that a message shows."""
 
 
 class BadLineError(ValueError):
@@ -122,18 +120,20 @@ def _key(found: dict[str, Any], field: str | None) -> int | str | None:
 
 
 def _kind(value: Any) -> str:
+    """The kind of a value. The value itself may be part of a payload: no message shows it."""
     match value:
         case None:
             return "null"
         case bool():
-            return "true" if value else "false"
+            return "a truth value"
         case dict():
             return "an object"
         case list():
             return "an array"
+        case str():
+            return "a string"
         case _:
-            text = repr(value)
-            return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+            return "a number"
 
 
 def batches(lines: Iterable[bytes], *, first_line: int = 1) -> Iterator[list[Line]]:

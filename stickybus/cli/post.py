@@ -73,6 +73,7 @@ def post(
 
       zcat events.jsonl.gz | stickybus post - --event InvoicePosted
     """
+    _check_key(key, keep, on_conflict)
     fields = Fields(
         event=event,
         event_field=event_field,
@@ -130,6 +131,7 @@ def schedule(
       stickybus schedule - --queue invoices:dunning --event Reminder --delay 5m < reminders.jsonl
     """
     _check_event(event, event_field)
+    _check_key(key, keep, on_conflict)
     if (at_field is None) == (delay is None):
         raise UsageError("give either --at-field or --delay")
     service_name, colon, queue_name = queue.partition(":")
@@ -155,6 +157,11 @@ def schedule(
 def _check_event(event: str | None, event_field: str | None) -> None:
     if (event is None) == (event_field is None):
         raise UsageError("give either --event-field or --event")
+
+
+def _check_key(key: str | None, keep: str, on_conflict: str) -> None:
+    if key is None and (keep, on_conflict) != ("living", "return"):
+        raise UsageError("--keep and --on-conflict need --key")
 
 
 def _kept(keep: str) -> Any:

@@ -12,7 +12,7 @@ from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import errors
 from stickybus.cli.target import Json
-from stickybus.cli.task_output import Id, read, write
+from stickybus.cli.task_output import HiddenValues, Id, read, write
 from stickybus.cli.work import Force, Opening, Queue, opening, seconds, value_of
 from work_queue.faults import DependencyError
 from work_queue.modification import Delete, Insert
@@ -49,6 +49,7 @@ def ins(
         Literal["normal", "high", "urgent"],
         typer.Option(help="A head start of ten minutes, or an hour, over others."),
     ] = "normal",
+    omit_values: HiddenValues = False,
     as_json: Json = False,
     opened: Opening,
 ) -> None:
@@ -75,9 +76,14 @@ def ins(
     with opened() as work:
         modified = work.modify(*new)
     if modified.existing and not as_json:
-        write("there already", modified.existing, as_json=False)
+        write("there already", modified.existing, omit_values=omit_values, as_json=False)
     else:
-        write("inserted", (*modified.inserted, *modified.existing), as_json=as_json)
+        write(
+            "inserted",
+            (*modified.inserted, *modified.existing),
+            omit_values=omit_values,
+            as_json=as_json,
+        )
 
 
 @grouped(opened=opening)
@@ -99,6 +105,7 @@ def mod(
         bool, typer.Option("--reset", "-r", help="Set its attempts to 0, and clear its error.")
     ] = False,
     force: Force = False,
+    omit_values: HiddenValues = False,
     as_json: Json = False,
     opened: Opening,
 ) -> None:
@@ -119,7 +126,7 @@ def mod(
     with opened() as work:
         found = read(work, task)
         changed = work.modify(found.change(**changes), claimant=_as(found, force=force)).changed
-    write("changed", changed, as_json=as_json)
+    write("changed", changed, omit_values=omit_values, as_json=as_json)
 
 
 @grouped(opened=opening)
@@ -139,6 +146,7 @@ def rm(
         ),
     ] = 10,
     force: Force = False,
+    omit_values: HiddenValues = False,
     as_json: Json = False,
     opened: Opening,
 ) -> None:
@@ -157,7 +165,7 @@ def rm(
             except StickybusError as error:
                 errors().print(f"task {one}: {error}", markup=False)
                 left.append(one)
-    write("deleted", deleted, as_json=as_json)
+    write("deleted", deleted, omit_values=omit_values, as_json=as_json)
     if left:
         raise typer.Exit(BAD_DATA)
 

@@ -8,7 +8,7 @@ import typer
 
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.target import Json
-from stickybus.cli.task_output import Id, read, refuse, write
+from stickybus.cli.task_output import HiddenValues, Id, read, refuse, write
 from stickybus.cli.work import Lease, Opening, Queue, opening, seconds
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def claim(
         str | None,
         typer.Option(help="The longest wait. Default: for ever.", show_default=False),
     ] = None,
+    omit_values: HiddenValues = False,
     as_json: Json = False,
     opened: Opening,
 ) -> None:
@@ -47,7 +48,7 @@ def claim(
         found = work.claim_many(*queue, limit=1, lease_seconds=seconds(lease), timeout_seconds=wait)
     if not found:
         refuse(f"no task can be claimed in {', '.join(queue)}")
-    write("claimed", found, as_json=as_json)
+    write("claimed", found, omit_values=omit_values, as_json=as_json)
 
 
 @grouped(opened=opening)
@@ -56,6 +57,7 @@ def tryclaimid(
     task: Id,
     queue: Queue = "",
     lease: Lease = "30",
+    omit_values: HiddenValues = False,
     as_json: Json = False,
     opened: Opening,
 ) -> None:
@@ -77,7 +79,7 @@ def tryclaimid(
             refuse(f"{holder} until {found.at.isoformat()}")
         _check_limit(work, found.queue)
         changed = work.modify(found.renew(held)).changed
-    write("claimed", changed, as_json=as_json)
+    write("claimed", changed, omit_values=omit_values, as_json=as_json)
 
 
 def _check_limit(work: WorkQueue, queue: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -12,6 +13,7 @@ from stickybus.cli.output import errors, plural, write_json, write_table
 from stickybus.cli.work import facts, row
 from work_queue.finished_task import FinishedTask
 from work_queue.task import Task
+from work_queue.values import UNREAD
 
 if TYPE_CHECKING:
     from work_queue.work_queue import WorkQueue
@@ -29,6 +31,9 @@ COLUMNS = {
 }
 
 Id = Annotated[str, typer.Option("--task", "-t", help="The task's id.", show_default=False)]
+HiddenValues = Annotated[
+    bool, typer.Option("--omit-values", "-V", help="Show the tasks without their values.")
+]
 
 
 def read(work: WorkQueue, task_id: str, queue: str = "") -> Task:
@@ -56,15 +61,16 @@ def write_list(
     write_table(title, shown, [row(one) for one in found], empty=empty)
 
 
-def write(done: str, tasks: Sequence[Task], *, as_json: bool) -> None:
-    """Show tasks to which something was done."""
-    if as_json:
-        write_json([facts(one) for one in tasks])
-        return
-    write_table(
+def write(done: str, tasks: Sequence[Task], *, omit_values: bool, as_json: bool) -> None:
+    """Show tasks to which something was done, with or without their values."""
+    if omit_values:
+        tasks = [replace(one, value=UNREAD) for one in tasks]
+    write_list(
         f"{plural(len(tasks), 'task')} {done}",
         COLUMNS,
-        [row(one) for one in tasks],
+        tasks,
+        omit_values=omit_values,
+        as_json=as_json,
         empty=f"No task was {done}.",
     )
 

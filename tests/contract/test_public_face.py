@@ -257,11 +257,28 @@ def test_a_date_that_can_not_be_one_is_refused(stickybus_bus: PersistentBus, mem
     bus = InMemoryBus() if memory else stickybus_bus
     with pytest.raises(InvalidPostError, match=r"either at=… .* or delay"):
         bus.post(Order(1), at=datetime.now(UTC), delay=1)
-    with pytest.raises(InvalidPostError, match="gives no date"):
-        bus.post(Order(1), delay=float("inf"))
+    for delay in (float("inf"), -0.001, timedelta(days=-1)):
+        with pytest.raises(InvalidPostError, match="gives no date"):
+            bus.post(Order(1), delay=delay)
     with pytest.raises(NaiveDateTimeError):
         bus.post(Order(1), at=datetime(2026, 1, 1))  # noqa: DTZ001 -- naive on purpose
     assert bus.find() == []
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, float("-inf")])
+def test_a_negative_wait_is_refused(stickybus_bus: PersistentBus, seconds: float) -> None:
+    bus, feed = InMemoryBus(), stickybus_bus.listen("watcher")
+    waits: list[Callable[[], Any]] = [
+        lambda: stickybus_bus.stop(seconds),
+        lambda: stickybus_bus.retry_and_wait(1, timeout_seconds=seconds),
+        lambda: bus.stop(seconds),
+        lambda: bus.wait_until_idle(seconds),
+        lambda: feed.get(seconds),
+    ]
+    for wait in waits:
+        with pytest.raises(ConfigurationError, match="0 or more") as refused:
+            wait()
+        assert refused.value.key == "timeout_seconds"
 
 
 def test_a_node_that_runs_starts_a_delayed_event_at_its_date(stickybus_url: str) -> None:

@@ -74,6 +74,14 @@ def test_derived_defaults_follow_what_they_are_derived_from() -> None:
     assert node.with_changes(lease_seconds=50).beat_interval_seconds == 10
 
 
+@pytest.mark.parametrize("key", ["handler_threads", "poll_interval_seconds", "max_payload_bytes"])
+def test_a_truth_value_is_no_number(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}=True .* not a truth value") as refused:
+        BusConfig(**{key: True})
+    assert refused.value.key == key
+    assert BusConfig(auto_migrate=True).auto_migrate is True
+
+
 def test_a_copy_with_changes_is_checked() -> None:
     with pytest.raises(ConfigurationError, match="handler_threads=0"):
         BusConfig().with_changes(handler_threads=0)

@@ -13,7 +13,7 @@ import pytest
 
 import history_pipeline
 import stickybus
-from queue_core.errors import ShadowedModuleError
+from stickybus.own_rooms import ROOMS
 
 pytestmark = pytest.mark.slow  # each test starts a process
 
@@ -133,8 +133,6 @@ def test_type_checkers_and_python_find_the_same_names(package: ModuleType) -> No
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    if package is stickybus:
-        checked[ShadowedModuleError.__name__] = ShadowedModuleError.__module__  # it is needed first
     assert sorted(checked) == sorted(package.__all__) == dir(package)
     for name, module in checked.items():
         assert module is not None
@@ -151,6 +149,23 @@ def test_a_name_that_is_not_there_is_told_with_one_that_is() -> None:
         check=False,
     )
     assert "Did you mean: 'PersistentBus'?" in ended.stderr
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_module_that_hides_a_room_is_named(room: str, tmp_path: Path) -> None:
+    foreign = tmp_path / f"{room}.py"
+    foreign.write_text("raise SystemExit('it is never imported')\n", "utf-8")
+    checkout = Path(__file__).parents[2]
+    ended = subprocess.run(
+        (sys.executable, "-c", "import stickybus"),
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "queue_core.errors.ShadowedModuleError: " in ended.stderr
+    assert f"{room!r} at {foreign}" in ended.stderr
 
 
 def test_all_names_can_be_imported_at_once() -> None:

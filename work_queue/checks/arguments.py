@@ -150,9 +150,9 @@ def wait(value: object) -> float | None:
     """The longest wait in seconds; None: for ever."""
     if value is None:
         return None
-    if not is_number(value):
-        raise not_allowed("timeout_seconds", value, "a number of seconds, or None")
-    return min(max(0.0, float(value)), threading.TIMEOUT_MAX)
+    if not is_number(value) or value < 0:
+        raise not_allowed("timeout_seconds", value, "seconds, 0 or more, or None")
+    return min(float(value), threading.TIMEOUT_MAX)
 
 
 def arrival(at: object, delay: object, *, key: str = "at") -> tuple[datetime | None, float | None]:

@@ -148,6 +148,21 @@ def test_a_queue_is_paused_listed_and_resumed(cli: Cli, bus: PersistentBus) -> N
     assert cli("pauses").out == "Nothing is paused.\n"
 
 
+def test_a_pause_of_a_queue_that_is_not_known_is_told(cli: Cli, bus: PersistentBus) -> None:
+    told = cli("pause", "buss", "--json")
+    assert told.json["queue_name"] == "buss"
+    assert "no live node serves it" in told.err
+    assert "stickybus resume buss --table bus_events" in told.err
+
+    bus.post({}, event_name="a")
+    assert cli("pause", "bus").err == ""
+    bus.clear()
+    assert "no live node" in cli("pause", "bus").err
+    bus.subscribe("a", print)
+    with bus:
+        assert cli("pause", "bus").err == ""
+
+
 def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -> None:
     told = cli("limit", "bus", "--concurrency", "10", "--rate", "100", "--per", "1m", "--by", "ann")
 

@@ -71,15 +71,22 @@ def test_a_posted_file_is_run_by_a_bus(cli: Cli, bus: PersistentBus) -> None:
         (b"[" * 100_000, "not JSON"),
         (b"[1]", "an array, not an object"),
         (b"{}", "there is no field 'event'"),
-        (b'{"event": 1}', "field 'event', is 1, not a string"),
+        (b'{"event": 1}', "field 'event', is a number, not a string"),
         (b'{"event": ""}', "1 to 255 characters"),
         (b'{"event": "a\\u0000"}', "no NUL character"),
         (lines({"event": "x" * 256}), "not 256"),
         (b'{"event": "a", "key": ""}', "1 to 255 characters"),
-        (b'{"event": "a", "key": 7.0}', "field 'key', is 7.0, neither an integer nor a string"),
-        (b'{"event": "a", "key": true}', "field 'key', is true, neither an integer nor a string"),
+        (
+            b'{"event": "a", "key": 7.0}',
+            "field 'key', is a number, neither an integer nor a string",
+        ),
+        (
+            b'{"event": "a", "key": true}',
+            "field 'key', is a truth value, neither an integer nor a string",
+        ),
         (b'{"event": "a", "key": 9223372036854775808}', "64-bit integers"),
-        (b'{"event": "a", "payload": "text"}', "field 'payload', is 'text', not an object"),
+        (b'{"event": "a", "payload": "text"}', "field 'payload', is a string, not an object"),
+        (b'"4111 1111 1111 1111"', "a string, not an object"),
         (b'{"event": "a", "payload": null}', "field 'payload', is null, not an object"),
         (lines({"event": "a", "payload": {"x": "y" * 1_048_576}}), "the cap is 1,048,576"),
     ],
@@ -115,6 +122,13 @@ def test_a_file_with_keys_that_is_posted_twice_gives_each_entry_once(
     assert '"n":7' in (bus.find(record_ids=[status.record_id or 0])[0].event_json or "")
     done = cli(*keyed, stdin=lines({"n": 4}), expect=1)
     assert [told["reason"] for told in done.json["bad_lines"]] == ["there is no field 'id'"]
+
+
+def test_options_of_a_key_need_a_field_that_holds_it(cli: Cli, bus: PersistentBus) -> None:
+    for option in (("--keep", "forever"), ("--on-conflict", "replace")):
+        done = cli("post", "-", "--event", "Tick", *option, stdin=lines({"n": 1}), expect=2)
+        assert "need --key" in done.err
+    assert bus.find() == []
 
 
 def test_a_file_is_posted_with_a_priority(cli: Cli, bus: PersistentBus) -> None:

@@ -297,6 +297,26 @@ def test_what_is_not_allowed_is_refused(poster: Peer, options: dict[str, Any], m
     assert poster.bus.find() == []
 
 
+@pytest.mark.parametrize(
+    ("option", "needed"),
+    [
+        ({"keep": "forever"}, "key"),
+        ({"on_conflict": "raise"}, "key"),
+        ({"key_wait": 1.0}, "key"),
+        ({"keep": timedelta(1), "order_key": "a"}, "key"),
+        ({"order_failure": "skip"}, "order_key"),
+        ({"order_failure": "skip", "key": "a"}, "order_key"),
+    ],
+)
+def test_an_option_of_a_key_that_is_not_given_is_refused(
+    poster: Peer, option: dict[str, Any], needed: str
+) -> None:
+    with pytest.raises(InvalidPostError, match=rf" needs {needed}=\. Nothing was written") as told:
+        poster.bus.post(Order(1), **option)
+    assert told.value.key == next(iter(option))
+    assert poster.bus.find() == []
+
+
 def test_the_bus_in_memory_has_no_keys() -> None:
     with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="keys need the persistent"):
         bus.post(Order(1), key="a")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import (
     Session,
 )
@@ -206,9 +207,18 @@ def test_a_transaction_that_read_before_another_wrote_is_told_to_begin_immediate
     assert [entry.record_id for entry in ended(bus, 1)]
 
 
-def test_an_error_of_the_database_is_raised_as_it_is(engine: Engine, bus: PersistentBus) -> None:
-    with engine.connect() as connection:
-        transaction = connection.begin()
+def test_a_connection_whose_block_was_rolled_back_is_refused(
+    engine: Engine, bus: PersistentBus
+) -> None:
+    calls: list[Callable[[Connection], Any]] = [
+        lambda connection: bus.post(Order(1), connection=connection),
+        lambda connection: bus.post(Order(1), key="a", connection=connection),
+        lambda connection: bus.find(connection=connection),
+    ]
+    with engine.connect() as connection, connection.begin() as transaction:
         transaction.rollback()
-        with pytest.raises(InvalidRequestError), transaction:
-            bus.post(Order(1), connection=connection)
+        for call in calls:
+            with pytest.raises(InvalidConnectionError, match="Nothing was written") as refused:
+                call(connection)
+            assert refused.value.queue_name == "bus"
+    assert bus.find() == []

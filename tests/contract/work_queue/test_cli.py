@@ -49,6 +49,21 @@ def run(
     return command
 
 
+def test_values_are_left_out_of_what_is_shown(run: Run, work: WorkQueue) -> None:
+    value, hidden = '{"card": "4111"}', ("-V", "--json")
+    [task] = run("ins", "-q", "a", "-v", value, *hidden)
+    shown = [
+        task,
+        *run("claim", "-q", "a", "-d", "0.001", "--claimant", "me", *hidden),
+        *run("mod", "-t", task["id"], "--force", *hidden),
+        *run("tryclaimid", "-t", task["id"], "--claimant", "me", *hidden),
+        *run("rm", "-t", task["id"], "--force", *hidden),
+    ]
+    assert len(shown) == 5
+    assert not any("value" in one for one in shown)
+    assert "4111" not in run("ins", "-q", "a", "-v", value, "--omit-values")
+
+
 def test_scenario_91_tasks_are_inserted_and_listed(run: Run, work: WorkQueue) -> None:
     inserted = run("ins", "-q", "a", "-v", '{"n": 1}', "-v", str(2**70), "--json")
     assert [one["value"] for one in inserted] == [{"n": 1}, 2**70]
