@@ -76,7 +76,7 @@ class Rescheduling(Scheduling):
             values |= store.rows.payload(self.full_name, named)
         keys = store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
         if at is not None:
-            values["effective_date"] = in_utc(at, key="at")
+            values["effective_date"] = in_utc(at, key="at", queue_name=self.full_name)
         entry = self._entries.update(record_id, values, keys, connection=connection)
         if at is not None:
             self._engine.poster.rescheduled(entry.effective_date, connection)

@@ -41,11 +41,11 @@ def open_database(
     of_kind(target, str, URL, SqlalchemyEngine, key="database")
     try:
         database = Database(
-            target,
+            _parsed(target) if isinstance(target, str) else target,
             statement_timeout_seconds=statement_timeout_seconds,
             application_name=application_name,
         )
-    except (UnsupportedDatabaseError, ArgumentError) as error:
+    except UnsupportedDatabaseError as error:
         raise ConfigurationError(f"database: {error}", key="database") from error
     except InheritedFileError as error:
         raise ForkedError(str(error), started_pid=os.getppid()) from error
@@ -81,6 +81,18 @@ def open_existing(
         statement_timeout_seconds=statement_timeout_seconds,
         application_name=application_name,
     )
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        # Without the parser's words, which may have a part of the password.
+        raise ConfigurationError(
+            "database: it is no SQLAlchemy URL. One looks like sqlite:///events.db or "
+            "postgresql://user@host/name. Nothing was connected or written.",
+            key="database",
+        ) from None
 
 
 def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:

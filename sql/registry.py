@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from sqlalchemy import URL, create_engine
@@ -46,9 +47,12 @@ def own_url(url: URL) -> URL:
     """The URL by which our own connections reach a database. Raises UnsupportedDatabaseError."""
     backend = BACKENDS.get(url.get_backend_name())
     if backend is None:
+        given = url.get_backend_name()
+        near = get_close_matches(given, BACKENDS, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
         raise UnsupportedDatabaseError(
-            f"{url.get_backend_name()} is not supported; use one of {', '.join(sorted(BACKENDS))}. "
-            "Nothing was connected or written."
+            f"{given} is not supported; use one of {', '.join(sorted(BACKENDS))}.{meant} Nothing "
+            "was connected or written."
         )
     return backend.dialect().own_url(url.set(drivername=backend.driver))
 

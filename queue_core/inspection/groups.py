@@ -78,4 +78,4 @@ class InspectedGroups(Inspected):
             with suppress(GroupNotFoundError):
                 return StoredGroups(store).status(group_id)
         tables = " and ".join(store.config.table for store in stores)
-        raise not_found(tables, group_id, tables=tables)
+        raise not_found(group_id, tables=tables)

@@ -30,7 +30,7 @@ def due_date(
             key="at",
         )
     if at is not None:
-        return in_utc(at, key="at")
+        return in_utc(at, key="at", queue_name=queue_name)
     try:
         length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
         if length < timedelta():

@@ -182,7 +182,9 @@ class History:
         ended = self._store.statements.ended_as(connection, record_id)
         if ended is None:
             raise EntryNotFoundError(
-                f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
+                f"{self._label}: there is no entry {record_id} in history. Nothing was written. It "
+                f"may be live: stickybus entries show {record_id} --table "
+                f"{self._store.config.table}",
                 record_id=record_id,
             )
         state, subscribers_done = ended

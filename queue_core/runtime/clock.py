@@ -45,33 +45,38 @@ ROUND_TRIP_SECONDS = 0.02
 """Seconds that the answer of a database's clock may take, and be wrong by, without a word."""
 
 
-def in_utc(date: datetime, *, key: str) -> datetime:
+def in_utc(date: datetime, *, key: str, queue_name: str | None = None) -> datetime:
     """The same moment in UTC.
 
     Raises NaiveDateTimeError if `date` has no time zone, InvalidPostError if it lies outside the
-    years 1 to 9999 in UTC or is no datetime; `key` names the argument in the message.
+    years 1 to 9999 in UTC or is no datetime; `key` names the argument in the message, and
+    `queue_name` the queue that it is for, if it is for one.
     """
+    subject = f"{queue_name}: {key}" if queue_name else key
     if not isinstance(date, datetime):
         raise InvalidPostError(
-            f"{key} is a {type(date).__name__}, not a datetime. Nothing was written.",
+            f"{subject} is a {type(date).__name__}, not a datetime. Nothing was written.",
             key=key,
             value=date,
+            queue_name=queue_name,
         )
     if date.utcoffset() is None:
         raise NaiveDateTimeError(
-            f"{key}={date.isoformat()} has no time zone. Nothing was written. "
+            f"{subject}={date.isoformat()} has no time zone. Nothing was written. "
             "Give an aware datetime, such as datetime.now(UTC).",
             key=key,
             value=date,
+            queue_name=queue_name,
         )
     try:
         utc = date.astimezone(UTC)
     except OverflowError as error:
         raise InvalidPostError(
-            f"{key}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was "
+            f"{subject}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was "
             "written.",
             key=key,
             value=date,
+            queue_name=queue_name,
         ) from error
     # A library's own type would stay one, and not every driver knows it.
     return utc if type(utc) is datetime else datetime.combine(utc.date(), utc.time(), UTC)

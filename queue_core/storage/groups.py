@@ -128,7 +128,9 @@ class StoredGroups:
             found |= self._store.database.fetch(lambda ours: self._found(ours, missing))
             missing = sorted(set(ids) - found.keys())
         if missing:
-            raise not_found(self._queue_name, missing[0], tables=self._store.config.table)
+            raise not_found(
+                missing[0], tables=self._store.config.table, queue_name=self._queue_name
+            )
         return [found[group_id] for group_id in sorted(found)]
 
     def _found(self, connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
@@ -165,11 +167,12 @@ def status_of(row: Row[Any]) -> GroupStatus:
     )
 
 
-def not_found(queue_name: str, group_id: int, *, tables: str) -> GroupNotFoundError:
-    """The error of a call about a group that is not there."""
+def not_found(group_id: int, *, tables: str, queue_name: str | None = None) -> GroupNotFoundError:
+    """The error of a call about a group that is not there; of a write into `queue_name`."""
+    subject, written = (f"{queue_name}: ", " Nothing was written.") if queue_name else ("", "")
     return GroupNotFoundError(
-        f"{queue_name}: there is no group {group_id} in {tables}. Nothing was written. Perhaps the "
-        "transaction that opened it has not committed, or it was complete long ago.",
+        f"{subject}there is no group {group_id} in {tables}.{written} Perhaps the transaction that "
+        "opened it has not committed, or it was complete long ago.",
         queue_name=queue_name,
         group_id=group_id,
     )

@@ -5,7 +5,7 @@ Everything posted is checked here, before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
@@ -188,7 +188,9 @@ def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> 
 
 def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:
     """The date by which claims go: a priority has a head start, which lets nothing run early."""
-    at, priority = now if posting.at is None else in_utc(posting.at, key="at"), posting.priority
+    at, priority = now, posting.priority
+    if posting.at is not None:
+        at = in_utc(posting.at, key="at", queue_name=queue_name)
     if priority == NORMAL:
         return at
     why = ""
@@ -219,6 +221,17 @@ def _token(value: Any, key: str, queue_name: str) -> str:
     return text and name(text, key, limit=_TOKEN_LENGTH, queue_name=queue_name)
 
 
+def _fault_of(headers: object) -> str | None:
+    """The first header whose name or value is no string."""
+    if not isinstance(headers, Mapping):
+        return None
+    for header, text in headers.items():
+        for part, found in (("name", header), ("value", text)):
+            if not isinstance(found, str):
+                return f"the {part} of {shown(header)} is a {type(found).__name__}"
+    return None
+
+
 def _headers(value: Any, queue_name: str) -> str:
     try:
         # Strict: msgspec would write numbers and dates as texts.
@@ -226,7 +239,8 @@ def _headers(value: Any, queue_name: str) -> str:
         text = msgspec.json.encode(headers).decode()
     except (msgspec.MsgspecError, UnicodeEncodeError, AttributeError) as error:
         raise InvalidPostError(
-            f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
+            f"{queue_name}: headers must be a flat dict of strings: {_fault_of(value) or error}. "
+            "Nothing was written.",
             queue_name=queue_name,
             key="headers",
         ) from error

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queue_core.model.keyed import KeyStatus
+from queue_core.model.keyed import KeyState, KeyStatus
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected, opened
 
@@ -77,12 +77,22 @@ def show(
     """
     with inspected(url) as inspector:
         found = inspector.key_status(queue, key, table=table)
-    _write([found], as_json=as_json)
+    if found.state is KeyState.UNKNOWN and not as_json:
+        typer.echo(f"No entry has the key {key} of {queue}.", err=True)
+    else:
+        _write([found], as_json=as_json)
+    if found.state is KeyState.UNKNOWN:
+        raise typer.Exit(BAD_DATA)
 
 
 @app.command()
 def release(
-    key: Key, *, queue: Queue = "bus", table: Table = "bus_events", url: Url = None
+    key: Key,
+    *,
+    queue: Queue = "bus",
+    table: Table = "bus_events",
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Free a key by hand: the next post with it makes a new entry. One that lives goes on.
 
@@ -93,10 +103,14 @@ def release(
 
     with opened(url, table) as engine:
         released = Keys(engine.store).release(queue, key)
-    if not released:
+    if as_json:
+        write_json({"released": released})
+    elif released:
+        typer.echo(f"The key {key} of {queue} is free.")
+    else:
         typer.echo(f"No entry has the key {key} of {queue}.", err=True)
+    if not released:
         raise typer.Exit(BAD_DATA)
-    typer.echo(f"The key {key} of {queue} is free.")
 
 
 def _write(found: list[KeyStatus], *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
+from stickybus.cli.usage import UsageError
 
 COLUMNS = {
     "table": "TABLE",
@@ -86,6 +87,11 @@ def limit(
 
       stickybus limit bus --per-key 3
     """
+    if (concurrency, per_node, rate, per_key, rate_per_key) == (None,) * 5:
+        raise UsageError(
+            "give --concurrency, --per-node, --rate, --per-key or --rate-per-key. To end a limit: "
+            f"stickybus unlimit {queue}"
+        )
     from queue_core.limiting import Limiting
 
     with opened(url, table) as engine:

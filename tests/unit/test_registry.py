@@ -40,6 +40,18 @@ def test_a_database_that_is_not_registered_is_refused_with_those_that_are() -> N
         own_url(make_url("oracle://localhost/shop"))
 
 
+def test_a_database_that_is_misspelt_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(UnsupportedDatabaseError, match=r"Did you mean postgresql\?"):
+        own_url(make_url("postgres://localhost/shop"))
+
+
+@pytest.mark.parametrize("url", ["shop.db", "postgresql://user:sword:fish@host:port/shop"])
+def test_what_is_no_url_is_refused_with_an_example_and_without_a_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="One looks like sqlite:///") as refused:
+        PersistentBus(url)
+    assert "fish" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_each_database_is_served_by_classes_of_its_own_room(name: str) -> None:
     backend = BACKENDS[name]

@@ -175,7 +175,9 @@ def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -
     assert cli("unlimit", "bus").out == "bus is limited no more\n"
     assert cli("unlimit", "bus", "--json").json == {"unlimited": False}
     assert cli("limits").out == "Nothing is limited.\n"
-    assert "needs concurrency" in cli("limit", "bus", expect=1).err
+    refused = cli("limit", "bus", expect=2).err
+    assert "--rate-per-key" in refused
+    assert "stickybus unlimit bus" in refused
 
 
 def test_the_keys_of_a_queue_are_limited(cli: Cli, bus: PersistentBus) -> None:

@@ -57,6 +57,10 @@ def test_a_date_without_a_time_zone_is_refused_by_every_call_that_takes_one(
         with pytest.raises(NaiveDateTimeError, match="has no time zone") as refused:
             call()
         assert refused.value.key == what.partition(" ")[0]
+        if refused.value.key == "at":
+            queue_name = "bus" if what == "at of a bus" else "shop:bills"
+            assert refused.value.queue_name == queue_name
+            assert str(refused.value).startswith(f"{queue_name}: at=")
         assert "datetime.now(UTC)" in str(refused.value)
     assert [(entry.record_id, entry.effective_date) for entry in queue.find()] == [
         (record_id, YEAR_9999)

@@ -153,6 +153,13 @@ NO_HEADERS: list[Any] = [
 ]
 
 
+def test_the_header_that_is_no_text_is_named(bus: PersistentBus) -> None:
+    headers: Any = {"tenant": "shop", "trial": 4111}
+    with pytest.raises(InvalidPostError, match="the value of 'trial' is a int") as refused:
+        bus.post({"number": 1}, event_name="any", headers=headers)
+    assert "4111" not in str(refused.value)
+
+
 def test_headers_that_are_no_flat_texts_are_refused_and_nothing_is_written(
     bus: PersistentBus,
 ) -> None:
