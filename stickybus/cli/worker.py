@@ -62,7 +62,7 @@ def worker(
 ) -> None:
     """Run the handlers of a bus or notification service until SIGTERM or SIGINT.
 
-    It then claims nothing more, lets running handlers finish, gives back tasks that have not
+    It then claims nothing more, lets running handlers finish, gives back entries that have not
     started, and exits with 0 (1 if handlers still ran after shutdown_timeout_seconds). A second
     signal ends it at once; its entries are then run by other nodes. The module finds the URL in the
     environment variable STICKYBUS_URL, also if it was given by --url.
