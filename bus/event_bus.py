@@ -82,7 +82,8 @@ class EventBus(Subscribing):
         """Post one event. Either the row is written or the call raises.
 
         Args:
-            event: An instance of an event type, or a plain dict together with `event_name`.
+            event: An instance of an event type, or a plain dict together with `event_name`. A plain
+                dict arrives with JSON's types: tuples and sets as lists, dates and UUIDs as texts.
             event_name: The name to store it under. Default: that of its type.
             search_key1: A 64-bit integer, a text of 1 to 255 characters, or a UUID to find it by.
                 Default: none.
@@ -92,19 +93,21 @@ class EventBus(Subscribing):
             headers: A flat dict of texts for handlers. Default: none.
             at: An aware date before which it does not run; or give `delay`. A past date means now.
                 Default: now.
-            delay: Seconds or a timedelta from now; or give `at`.
+            delay: Seconds or a timedelta from now, 0 or more; or give `at`.
             order_key: A text of 1 to 128 characters. Events of this bus that have the same one run
                 one at a time, in the order in which they were posted. Default: none.
             order_failure: The effect on later events of the key if this one fails for good.
-                "hold": they wait until it is retried or discarded; "skip": they go on. Default:
-                "hold".
+                "hold": they wait until it is retried or discarded; "skip": they go on. Only with
+                `order_key`. Default: "hold".
             key: An idempotency key, a text of 1 to 255 characters that names the effect: of the
                 posts of this queue with one key, one entry lives. Default: none.
             keep: The time for which the key is kept: while its entry is "waiting" (until it runs),
                 while it is "living" (until its end), a timedelta after its end, or "forever".
+                Only with `key`. Default: "living".
             on_conflict: The answer if another entry has the key: "return" its id, "raise",
                 "replace" a waiting entry, "requeue" one that runs or has ended (it runs once more),
-                or "debounce" (replace a waiting entry; a successor to a running one).
+                or "debounce" (replace a waiting entry; a successor to a running one). Only with
+                `key`. Default: "return".
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
             after: Ids of entries of this table that must have ended before it runs, or pairs of a

@@ -163,7 +163,7 @@ class InMemoryBus(EventBus):
         """Block until every delivered event has ended.
 
         Args:
-            timeout_seconds: The longest wait. Default: 10.
+            timeout_seconds: The longest wait, 0 or more. Default: 10.
 
         Raises:
             TimeoutError: Some had not ended then.

@@ -186,7 +186,7 @@ class Subscribing(OldBusNames):
 
     def subscribe_others(
         self,
-        handler: AnyHandler = log_event,
+        handler: AnyHandler | None = None,
         *,
         name: str | None = None,
         serial: bool = False,
@@ -215,6 +215,7 @@ class Subscribing(OldBusNames):
         Example:
             >>> bus.subscribe_others()
         """
+        handler = log_event if handler is None else handler
         subscriber = Subscriber(
             name or subscriber_name(handler),
             handler,

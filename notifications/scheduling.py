@@ -89,9 +89,9 @@ class Scheduling(Reads, QueueKeys):
         """Schedule a notification. Either the row is written or the call raises.
 
         Args:
-            event: An instance of an event type, or a plain dict.
+            event: An instance of an event type, or a plain dict, as for `PersistentBus.post`.
             at: The aware date of its delivery; or give `delay`. A past date means now.
-            delay: Seconds or a timedelta from now; or give `at`.
+            delay: Seconds or a timedelta from now, 0 or more; or give `at`.
             event_name: The name to store it under. Default: that of its type; of a dict, the
                 queue's name.
             search_key1: A key to find it by. Default: none.
@@ -106,9 +106,11 @@ class Scheduling(Reads, QueueKeys):
                 posts of this queue with one key, one entry lives. Default: none.
             keep: The time for which the key is kept: while its entry is "waiting" (until it runs),
                 while it is "living" (until its end), a timedelta after its end, or "forever".
+                Only with `key`. Default: "living".
             on_conflict: The answer if another entry has the key: "return" its id, "raise",
                 "replace" a waiting entry, "requeue" one that runs or has ended (it runs once more),
-                or "debounce" (replace a waiting entry; a successor to a running one).
+                or "debounce" (replace a waiting entry; a successor to a running one). Only with
+                `key`. Default: "return".
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
             after: As for `PersistentBus.post`. Default: as there.

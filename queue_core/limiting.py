@@ -66,14 +66,15 @@ class Limiting:
             concurrency: The most entries that run at once, on all nodes. Default: any number.
             per_node: The most entries that run at once on each node. Default: any number.
             rate: The most entries that start in each `per`, on all nodes. Default: any number.
-            per: The time that the rates are about, from a millisecond to 366 days.
+            per: The time that the rates are about, from a millisecond to 366 days. Default: a
+                second.
             burst: The part of `rate` that may start at once, if none has started lately. They come
-                evenly spaced otherwise: at a high rate, each burst is one claim.
+                evenly spaced otherwise: at a high rate, each burst is one claim. Default: 1.
             per_key: The most entries of each `limit_key` that run at once, on all nodes.
                 Default: any number. Entries that were posted without a key are not concerned.
             rate_per_key: The most entries of each `limit_key` that start in each `per`. Default:
                 any number.
-            burst_per_key: As `burst`, for `rate_per_key`.
+            burst_per_key: As `burst`, for `rate_per_key`. Default: 1.
             by: Its author, in at most 255 characters. Default: the user of this process and its
                 machine.
 

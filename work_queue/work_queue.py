@@ -45,15 +45,16 @@ class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):
             there, but for those with `connection=`.
         claimant: Who claims and modifies, unless a call says otherwise: one name for each consumer,
             at most 64 bytes. Default: a random one.
-        lease_seconds: The lease of a claim that gives none.
+        lease_seconds: The lease of a claim that gives none. Default: 45.
         poll_seconds: How often a waiting claim looks at least. Commits, arrivals and ends of leases
             wake it before; but on MySQL and MariaDB nothing tells of other processes' commits,
             which are found by this look. Default: 5, and 0.25 on MySQL and MariaDB.
-        max_value_bytes: The longest value of a task or content of a doc, as it is stored.
+        max_value_bytes: The longest value of a task or content of a doc, as it is stored. Default:
+            10,000,000.
         clock: The time that decides. Default: the database's.
         token: The caller's credential for a service. Default: that of the environment's
             STICKYBUS_TOKEN, if there is one.
-        tls: The files of an encrypted connection to a service.
+        tls: The files of an encrypted connection to a service. Default: none.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:

@@ -77,7 +77,7 @@ class WaitingEntries(BulkChange):
 
         Args:
             at: The aware date; or give `delay`. A past date means now.
-            delay: Seconds or a timedelta from the beginning of the call; or give `at`.
+            delay: Seconds or a timedelta from the beginning of the call, 0 or more; or give `at`.
             dry_run: As for `retry_all`.
             progress: As for `retry_all`.
             stop: As for `retry_all`.

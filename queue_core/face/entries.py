@@ -66,7 +66,7 @@ class FaceEntries(FacePart):
 
         Args:
             record_id: The id of the entry in history.
-            timeout_seconds: The longest wait. Default: 30.
+            timeout_seconds: The longest wait, 0 or more. Default: 30.
             all_subscribers: As for `retry`.
             force: As for `retry`.
 

@@ -34,7 +34,7 @@ class FaceListeners(FacePart):
 
     def on_backlog(
         self,
-        hook: BacklogHook = no_more,
+        hook: BacklogHook | None = None,
         *,
         above: int = 1_000,
         pause_seconds: float = 21_600.0,
@@ -62,6 +62,7 @@ class FaceListeners(FacePart):
         Example:
             >>> bus.on_backlog(above=5_000)
         """
+        hook = no_more if hook is None else hook
         function(hook, key="hook")
         if not (is_number(above) and 0 <= above < COUNT_LIMIT):
             raise not_allowed("above", above, f"from 0 to {COUNT_LIMIT - 1:,}")

@@ -67,7 +67,7 @@ class Feed:
         """Take the oldest entry.
 
         Args:
-            timeout_seconds: The longest wait for one. Default: 0, no wait.
+            timeout_seconds: The longest wait for one, 0 or more. Default: 0, no wait.
 
         Returns:
             The entry; None if there was none in time.

@@ -90,11 +90,11 @@ class ManualClock:
 
         Args:
             count: Their number.
-            timeout_seconds: The longest wait, in real time. Default: 10.
+            timeout_seconds: The longest wait, in real time, 0 or more. Default: 10.
 
         Raises:
             TimeoutError: The time has passed.
-            ConfigurationError: An argument is no number.
+            ConfigurationError: An argument is not allowed.
         """
         of_kind(count, int, key="count")
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")

@@ -21,11 +21,15 @@ Event = Annotated[
 ]
 Key1 = Annotated[
     str | None,
-    typer.Option(help="Field that holds search key 1, an integer or null.", show_default=False),
+    typer.Option(
+        help="Field that holds search key 1: an integer, a text or null.", show_default=False
+    ),
 ]
 Key2 = Annotated[
     str | None,
-    typer.Option(help="Field that holds search key 2, an integer or null.", show_default=False),
+    typer.Option(
+        help="Field that holds search key 2: an integer, a text or null.", show_default=False
+    ),
 ]
 Key = Annotated[
     str | None,

@@ -91,6 +91,11 @@ def test_a_call_says_what_it_takes_returns_and_raises(call: str) -> None:
     assert bool(_named(text, "Raises")) == (call not in RAISES_NOTHING)
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_shows_its_defaults_by_no_address(call: str) -> None:
+    assert not re.search(r"\bat 0x[0-9a-f]+", str(inspect.signature(CALLS[call])))
+
+
 def _named(text: str, section: str) -> list[str]:
     """The names that a section explains."""
     found = re.search(rf"^{section}:\n((?:    .*\n|\n)*)", text + "\n", re.MULTILINE)

@@ -29,7 +29,7 @@ class Claiming(Part):
         Args:
             queues: Their names, at least one.
             lease_seconds: How long others leave it alone. Default or 0: the work queue's.
-            timeout_seconds: The longest wait. Default: for ever.
+            timeout_seconds: The longest wait, 0 or more. Default: for ever.
             claimant: Who claims. Default: the work queue's.
 
         Returns:

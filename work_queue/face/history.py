@@ -35,7 +35,7 @@ class History(Part):
 
         Args:
             queue: The queue. It needs no tasks yet.
-            keep: Whether it keeps history. If not, its kept history stays.
+            keep: Whether it keeps history. If not, its kept history stays. Default: True.
             connection: As for `modify`.
 
         Raises:
