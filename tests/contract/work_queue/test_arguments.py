@@ -89,7 +89,7 @@ def test_scenarios_25_27_75_claims_and_reads_that_can_never_be_done(work: WorkQu
         lambda: work.claim_many("a", limit=0),
         lambda: work.claim("a", timeout_seconds="soon"),  # type: ignore[arg-type]
         lambda: work.claim("a", timeout_seconds=-1),
-        lambda: work.claim_many("a", timeout_seconds=-0.001),
+        lambda: work.claim_many("a", limit=1, timeout_seconds=-0.001),
         work.tasks,
         lambda: work.tasks("a", after="1"),  # type: ignore[arg-type]
         lambda: work.tasks("a", ids=["1"], after=TaskPlace(datetime.now(UTC), "1")),
