@@ -197,7 +197,7 @@ class Poster:
     def _post_inside(self, post: Post, connection: CallersConnection) -> list[int]:
         """Post in the caller's transaction."""
         holdings = self._holdings
-        borrowed = self._store.borrow(connection)
+        borrowed = self._store.borrow(connection, post.queue_name)
         # It may ask the database, inside the transaction.
         announces = self._store.inside_borrowed(
             borrowed, post.queue_name, lambda _: borrowed.announces

@@ -42,6 +42,7 @@ class OldName(Generic[T]):
         self.new = new or path
         self.path = path
         self._find = attrgetter(path)
+        self.__doc__ = f"Deprecated: {self.new}."
         self._name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -150,11 +150,8 @@ def _checked(
     if given not in dialect.reached_as:
         raise foreign(given, dialect.name)
     check_map(connection, schema)
-    try:
-        check_place_once(connection, database)
-        check_server(connection, database)
-    except InvalidRequestError as error:
-        raise unusable(error) from error
+    check_place_once(connection, database)
+    check_server(connection, database)
     return Borrowed(connection, raw=False, released=released)
 
 
@@ -281,7 +278,7 @@ def _released(_driver: object, record: ConnectionPoolEntry, *_error: object) -> 
         announce()
 
 
-def unusable(error: InvalidRequestError, queue_name: str | None = None) -> InvalidConnectionError:
+def unusable(error: InvalidRequestError, queue_name: str | None) -> InvalidConnectionError:
     """The error of a connection on which SQLAlchemy lets nobody send a statement."""
     subject = f"{queue_name}: " if queue_name else ""
     return InvalidConnectionError(

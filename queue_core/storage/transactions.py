@@ -116,16 +116,22 @@ class Transactions:
 
     # -- transactions -----------------------------------------------------------------------------
 
-    def borrow(self, given: Any) -> Borrowed:
-        """The caller's connection; see `queue_core.storage.callers_connection`."""
-        return borrow(given, self.database, self.schema)
+    def borrow(self, given: Any, queue_name: str | None = None) -> Borrowed:
+        """The caller's connection; see `queue_core.storage.callers_connection`.
+
+        `queue_name`: the queue that an error names.
+        """
+        try:
+            return borrow(given, self.database, self.schema)
+        except InvalidRequestError as error:  # a question to the server was refused
+            raise unusable(error, queue_name) from error
 
     def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """Run `work` in the caller's transaction. Errors are raised and never retried.
 
         The transaction is lost already.
         """
-        return self.inside_borrowed(self.borrow(given), queue_name, work)
+        return self.inside_borrowed(self.borrow(given, queue_name), queue_name, work)
 
     def inside_borrowed(
         self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]

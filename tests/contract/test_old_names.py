@@ -53,6 +53,12 @@ def _old(one: object) -> Iterator[tuple[str, OldName[Any]]]:
             yield name, value
 
 
+def test_the_help_of_an_old_name_tells_its_new_one(objects: dict[str, Any]) -> None:
+    old = [value for one in objects.values() for _, value in _old(one)]
+    assert old
+    assert all(inspect.getdoc(value) == f"Deprecated: {value.new}." for value in old)
+
+
 def test_every_name_of_before_is_still_there(objects: dict[str, Any]) -> None:
     gone = list[str]()
     for path in BEFORE:

@@ -163,6 +163,17 @@ def test_a_pause_of_a_queue_that_is_not_known_is_told(cli: Cli, bus: PersistentB
         assert cli("pause", "bus").err == ""
 
 
+def test_what_is_not_there_is_told_with_the_next_step(cli: Cli, bus: PersistentBus) -> None:
+    group = cli("groups", "show", "4", expect=1).err
+    assert group.startswith("stickybus: there is no group 4 in bus_events")
+    assert "written" not in group
+
+    live = bus.post({}, event_name="a")
+    ended = cli("entries", "retry", str(live), expect=1).err
+    assert f"stickybus entries show {live} --table bus_events" in ended
+    cli("entries", "show", str(live))
+
+
 def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -> None:
     told = cli("limit", "bus", "--concurrency", "10", "--rate", "100", "--per", "1m", "--by", "ann")
 
