@@ -169,7 +169,7 @@ def test_what_is_not_there_is_told_with_the_next_step(cli: Cli, bus: PersistentB
     assert "written" not in group
 
     live = bus.post({}, event_name="a")
-    ended = cli("entries", "retry", str(live), expect=1).err
+    ended = cli("entries", "discard", str(live), expect=1).err
     assert f"stickybus entries show {live} --table bus_events" in ended
     cli("entries", "show", str(live))
 
