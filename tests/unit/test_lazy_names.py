@@ -168,6 +168,17 @@ def test_a_module_that_hides_a_room_is_named(room: str, tmp_path: Path) -> None:
     assert f"{room!r} at {foreign}" in ended.stderr
 
 
+def test_the_package_is_run_as_the_command_line() -> None:
+    ended = subprocess.run(
+        (sys.executable, "-m", "stickybus", "tasks", "--nonsense"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "No such option: --nonsense" in ended.stderr
+
+
 def test_all_names_can_be_imported_at_once() -> None:
     found: dict[str, object] = {}
     exec("from stickybus import *", found)  # noqa: S102 -- the statement is the test
