@@ -66,7 +66,14 @@ def _printable(name: str) -> str:
     return name
 
 
-Name = Annotated[str, AfterValidator(_storable)]
-NodeName = Annotated[str, AfterValidator(_storable), AfterValidator(_no_lane)]
-TableName = Annotated[str, AfterValidator(_free)]
-ApplicationName = Annotated[str, AfterValidator(_printable)]
+class _Rule(AfterValidator):
+    """A rule that `help` shows by the name of its function, without an address."""
+
+    def __repr__(self) -> str:
+        return getattr(self.func, "__name__", "rule").removeprefix("_")
+
+
+Name = Annotated[str, _Rule(_storable)]
+NodeName = Annotated[str, _Rule(_storable), _Rule(_no_lane)]
+TableName = Annotated[str, _Rule(_free)]
+ApplicationName = Annotated[str, _Rule(_printable)]

@@ -1,5 +1,6 @@
 """Settings: checked as a whole, merged in one order, documented key by key."""
 
+import inspect
 import os
 import pickle
 import re
@@ -80,6 +81,12 @@ def test_a_truth_value_is_no_number(key: str) -> None:
         BusConfig(**{key: True})
     assert refused.value.key == key
     assert BusConfig(auto_migrate=True).auto_migrate is True
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_configuration_is_shown_without_addresses(config: type[Settings]) -> None:
+    shown = str(inspect.signature(config))
+    assert not re.search(r"\bat 0x[0-9a-f]+", shown)
 
 
 def test_a_copy_with_changes_is_checked() -> None:
