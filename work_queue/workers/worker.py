@@ -162,11 +162,11 @@ class Worker:
         stays so.
 
         Args:
-            timeout_seconds: After this time the tasks of the handlers that still run are given
+            timeout_seconds: After this time (0 or more) the tasks of the handlers that still run are given
                 back, and what these return is not written. Default: wait for ever.
 
         Raises:
-            ConfigurationError: The time is no number.
+            ConfigurationError: The time is not allowed.
         """
         wait = (
             None

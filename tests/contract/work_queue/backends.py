@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import URL
 
+from work_queue.remote.line import Line
 from work_queue.storage.waiting import Waiter
 from work_queue.work_queue import WorkQueue
 
@@ -17,6 +18,12 @@ SERVED = WeakKeyDictionary[WorkQueue, WorkQueue]()
 def own_backend_of(work: WorkQueue) -> Any:
     """Where it says that its tasks are: a database, or a service."""
     return work._backend
+
+
+def line_of(work: WorkQueue) -> Line:
+    """The line to its service."""
+    line: Line = own_backend_of(work)._line
+    return line
 
 
 def backend_of(work: WorkQueue) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sqlalchemy import URL
 
 from queue_core.errors import InvalidRequestError
 from tests import requirements as needs
-from tests.contract.work_queue.backends import own_backend_of
+from tests.contract.work_queue.backends import line_of
 from tests.contract.work_queue.services import Services
 from work_queue.modification import Insert
 from work_queue.requests import ClaimRequest
@@ -184,7 +185,7 @@ def test_a_limit_is_by_the_caller_whatever_it_says(guarded: Guarded) -> None:
 
 
 def test_who_is_not_known_leaves_no_ticket(guarded: Guarded) -> None:
-    line, leave = own_backend_of(guarded.client)._line, wire.Leave("ticket")
+    line, leave = line_of(guarded.client), wire.Leave("ticket")
     assert line.call(wire.LEAVE, leave)
     guarded.policy.write_text('{"callers": []}')
     with pytest.raises(UnauthenticatedError):
@@ -194,12 +195,14 @@ def test_who_is_not_known_leaves_no_ticket(guarded: Guarded) -> None:
 def test_a_long_ticket_is_refused(guarded: Guarded) -> None:
     guarded.allow([(Right.CLAIM, "a")])
     guarded.served.insert("a")
-    line, claim = own_backend_of(guarded.client)._line, ClaimRequest("ann", ("a",), 60.0)
+    line, claim = line_of(guarded.client), ClaimRequest("ann", ("a",), 60.0)
     for ticket, allowed in (("x" * 64, True), ("x" * 65, False)):
-        calls = (wire.CLAIM, wire.Claim(claim, 0.0, ticket)), (wire.LEAVE, wire.Leave(ticket))
-        for call, request in calls:
+        for ask in (
+            partial(line.call, wire.CLAIM, wire.Claim(claim, 0.0, ticket)),
+            partial(line.call, wire.LEAVE, wire.Leave(ticket)),
+        ):
             if allowed:
-                assert line.call(call, request)
+                assert ask()
                 continue
             with pytest.raises(InvalidRequestError, match="ticket"):
-                line.call(call, request)
+                ask()
