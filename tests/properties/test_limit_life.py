@@ -130,7 +130,11 @@ def _born_claimed() -> Iterator[None]:
 
 def _places_kept_by_the_dead() -> Any:
     """A claim that was reaped, or has ended, still counts."""
-    return patch.object(Statements, "list_all", Statements.bunches)
+
+    def listed(statements: Statements, connection: Any, *, lane: str, **_bounds: Any) -> Any:
+        return statements.bunches(connection, lane=lane)
+
+    return patch.object(Statements, "list_all", listed)
 
 
 BUGS: dict[str, Callable[[], Any]] = {

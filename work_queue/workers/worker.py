@@ -162,8 +162,8 @@ class Worker:
         stays so.
 
         Args:
-            timeout_seconds: After this time (0 or more) the tasks of the handlers that still run are given
-                back, and what these return is not written. Default: wait for ever.
+            timeout_seconds: 0 or more. After this time the tasks of handlers that still run are
+                given back, and what these return is not written. Default: wait for ever.
 
         Raises:
             ConfigurationError: The time is not allowed.
