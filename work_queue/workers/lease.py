@@ -106,7 +106,7 @@ class Lease:
         """Whether it holds newer versions now: those of a renewal whose answer was lost.
 
         A renewal writes all or nothing, so the task tells for the doc sets, too. It does not tell
-        for other tasks, which may have come later.
+        for other tasks, which may have come later. A claim counts, and a renewal does not.
         """
         if not self._in_doubt:
             return False
@@ -127,7 +127,8 @@ class Lease:
         renewed = {
             task.id: replace(held[task.id], version=task.version)
             for task in found
-            if (task.claimant, task.version) == (self.task.claimant, held[task.id].version + 1)
+            if task.version == held[task.id].version + 1
+            and (task.claimant, task.claims) == (self.task.claimant, held[task.id].claims)
         }
         if self.task.id not in renewed:
             return False

@@ -222,6 +222,28 @@ def test_who_takes_a_task_after_a_lost_answer_has_it(
     assert "b" not in work.queues()
 
 
+def test_a_task_that_its_own_claimant_has_claimed_again_is_another_runs(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal that never took effect leaves the version that a claim raises by one, too."""
+
+    def unsent(*_actions: Any, **_options: Any) -> Modified:
+        raise CommitUnknownError("nobody knows")
+
+    work.insert("a")
+    task = work.claim("a", lease_seconds=SHORT, timeout_seconds=BOUND_SECONDS)
+    lease = Lease(work, task, 0.0)
+    with monkeypatch.context() as lost:
+        lost.setattr(work, "modify", unsent)
+        with pytest.raises(CommitUnknownError):
+            lease.renew()
+    again = work.claim("a", timeout_seconds=BOUND_SECONDS)
+    assert (again.version, again.claimant) == (task.version + 1, task.claimant)
+    with pytest.raises(DependencyError):
+        lease.finish([Insert(queue="b")], None)
+    assert "b" not in work.queues()
+
+
 @pytest.mark.parametrize(
     "error", [TimeoutError("no connection is free"), RuntimeError("no thread")]
 )
