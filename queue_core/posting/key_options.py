@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from queue_core.errors import InvalidPostError
@@ -20,9 +20,8 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the options of a post that are about keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.key is None:
-            check_needed(
-                *(queue_name, posting, "key"), keep="living", on_conflict="return", key_wait=None
-            )
+            unset = {"keep": "living", "on_conflict": "return", "key_wait": None}
+            check_needed(queue_name, posting, "key", unset)
             continue
         name(posting.key, "key", limit=KEY_LENGTH, queue_name=queue_name)
         keep = posting.keep
@@ -38,7 +37,9 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
             raise _refused(queue_name, "key_wait", wait, "seconds, 0 or more")
 
 
-def check_needed(queue_name: str, posting: Posting, needed: str, **defaults: object) -> None:
+def check_needed(
+    queue_name: str, posting: Posting, needed: str, defaults: Mapping[str, object]
+) -> None:
     """Refuse options with other values than their `defaults`, since `needed` is not given."""
     for option, default in defaults.items():
         value = getattr(posting, option)

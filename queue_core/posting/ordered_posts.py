@@ -27,7 +27,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the options of a post that are about order keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.order_key is None:
-            check_needed(queue_name, posting, "order_key", order_failure="hold")
+            check_needed(queue_name, posting, "order_key", {"order_failure": "hold"})
             continue
         name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
         if not posting.order_key:
