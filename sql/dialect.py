@@ -226,6 +226,10 @@ class Dialect:
         """
         return False
 
+    def is_too_large(self, error: BaseException) -> bool:
+        """Whether a driver's error says that the server takes no statement of this size."""
+        return False
+
     def database_now(self, connection: Connection) -> datetime:
         """The server's clock in UTC, or this machine's where there is no server."""
         del connection

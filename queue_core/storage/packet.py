@@ -22,8 +22,11 @@ def check_packet(class_name: str, encoded: Encoded, packet_bytes: int) -> None:
     room = packet_bytes - max(1_000, packet_bytes // 64)
     if 4 * len(data) <= room:  # as many bytes as a character has at most
         return
-    written = data.encode() if isinstance(data, str) else data
-    size = len(written) + sum(written.count(byte) for byte in _ESCAPED)
+    if isinstance(data, str):
+        written = data.encode()
+        size = len(written) + sum(written.count(byte) for byte in _ESCAPED)
+    else:
+        size = 2 * len(data)  # the driver writes two hexadecimal digits
     if size > room:
         raise PayloadTooLargeError(
             f"{class_name} not posted: payload is {size:,} bytes as the server gets it, "

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
 
-from queue_core.errors import DatabaseUnreachableError, ForkedError
+from queue_core.errors import DatabaseUnreachableError, ForkedError, PayloadTooLargeError
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain, unusable
 from queue_core.storage.unreachable import unreachable
@@ -167,7 +167,8 @@ class Transactions:
     def reaching(self, work: Callable[[], T], written: Sequence[int] = ()) -> T:
         """Run `work` on connections of the library.
 
-        Raises DatabaseUnreachableError if the database doesn't answer.
+        Raises DatabaseUnreachableError if the database doesn't answer, and PayloadTooLargeError if
+        it takes no statement of this size.
 
         `written` holds the ids that `work` has written by then, as far as they are known.
         """
@@ -177,6 +178,11 @@ class Transactions:
             if error.connection_invalidated or _tells_of_no_connection(error):
                 stale = self.database.dialect.is_stale(error.orig or error)
                 raise unreachable(self.database.url, error, written, only_reads=stale) from error
+            if self.database.dialect.is_too_large(error.orig or error):
+                raise PayloadTooLargeError(
+                    "the server takes no statement of this size (max_allowed_packet). Nothing was "
+                    "written. Send less at once, or raise that setting."
+                ) from error
             raise
 
 

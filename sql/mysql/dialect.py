@@ -33,6 +33,8 @@ from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkHistory, MyS
 from sql.settling import Ended, OpenDatabase
 from sql.watching import Heard, Notifier, Watch
 
+TOO_LARGE = (1153,)
+"""ER_NET_PACKET_TOO_LARGE."""
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 """Refusals of a server that only reads.
 
@@ -180,6 +182,9 @@ class MySQL(Dialect):
 
     def is_stale(self, error: BaseException) -> bool:
         return getattr(error, "args", ())[:1] in READ_ONLY
+
+    def is_too_large(self, error: BaseException) -> bool:
+        return getattr(error, "args", ())[:1] == TOO_LARGE
 
     def database_now(self, connection: Connection) -> datetime:
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
