@@ -57,7 +57,8 @@ class OpenPolicyAgent:
         self, url: str, *, path: str = PATH, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
         self._url = url.rstrip("/") + path
-        self._client = httpx.AsyncClient(timeout=timeout_seconds)
+        # Certificates of authorities are read only for an agent that needs them.
+        self._client = httpx.AsyncClient(timeout=timeout_seconds, verify=url.startswith("https:"))
 
     async def allow(self, caller: Caller, needs: Sequence[Need]) -> str | None:
         """See `Authoriser`. A caller has the name of its certificate, and no other."""
