@@ -43,8 +43,6 @@ TABLES = {
             [f"start minus date, {share} at 100/s" for share in ("p50", "p99")],
             "value",
         ),
-        ("idle", ["statements of an idle node"], "value"),
-        ("idle", ["CPU of an idle node"], "value"),
         ("memory", ["peak memory"], "value"),
     ],
     "drains": [
