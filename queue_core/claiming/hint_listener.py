@@ -24,7 +24,7 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 10.0
 The pause doubles up to the longest while watches begin and do not last: what refuses them may stay.
 """
 LASTING_SECONDS = 60.0
-"""A watch that lasts so many seconds works. If it ends later, the log has a new warning."""
+"""A watch that lasts longer works. If it ends after that, the log has a new warning."""
 
 
 class Hearer(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 MANY, MANY_SECONDS = 10, 0.015
-"""The rate is high if so many transactions end in so many seconds: more than 600 a second."""
+"""Transactions, and the time in which they end if the rate is high: more than 600 a second."""
 GATHER_SECONDS = 0.003
 """The longest pause between two looks for commits while transactions come quickly.
 
@@ -16,9 +16,9 @@ Each look takes the claim loop, and wakes handlers and a finish loop, which all 
 lock with the callers. A transaction that comes longer after the one before waits for nothing.
 """
 VAIN_PAUSES, VAIN_SECONDS = 3, 0.3
-"""After so many pauses in vain there is none for so many seconds.
+"""Pauses in vain, and the time without pauses that follows them.
 
-So a caller that waits for each entry hardly notices them.
+A caller that waits for each entry hardly notices them so.
 """
 
 

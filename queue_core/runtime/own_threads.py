@@ -21,16 +21,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _pools = WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor]()
-"""One for each event loop. They end with the loop; a child process of a fork has loops of its own.
-"""
+"""One for each event loop, with which it ends. A forked child has loops of its own."""
 
 
 def let_have(threads: int | None, name: str = THREADS) -> ThreadPoolExecutor:
-    """Let calls of the running loop have so many threads, and return these.
+    """Give the running loop a pool for its calls, and return it.
 
     Args:
-        threads: Their number. None: as many as the loop's default executor has.
-        name: Their names begin with it.
+        threads: The number of its threads. None: as many as the loop's default executor has.
+        name: The names of its threads begin with it.
     """
     pool = ThreadPoolExecutor(threads, name)
     _pools[asyncio.get_running_loop()] = pool

@@ -165,8 +165,8 @@ def _session(engine: Engine, *settings: str) -> Any:
     try:
         driver.autocommit(True)
         with driver.cursor() as cursor:
-            # A proxy lends a session that has a variable of its own to nobody else (ProxySQL's
-            # documentation, "Multiplexing"): else KILL QUERY could end a statement of theirs.
+            # With a variable, a proxy lends the session to no other client (ProxySQL's
+            # documentation, "Multiplexing"). KILL QUERY could end the other's statement.
             own, idle = "@stickybus = CONNECTION_ID()", f"wait_timeout = {LONGEST_IDLE_SECONDS}"
             cursor.execute(f"SET {own}, SESSION " + ", SESSION ".join((idle, *settings)))
     except BaseException:

@@ -54,7 +54,7 @@ def test_after_a_pause_nothing_waits_for_others() -> None:
 
 
 def after_pauses(found: list[int]) -> tuple[CommitRate, float]:
-    """A rate after so many transactions in each pause, and the time at which the last one began."""
+    """A rate after this number of transactions in each pause, and when the last pause began."""
     rate, now = counted([0.0] * MANY)
     for several in found:
         now += GATHER_SECONDS

@@ -137,7 +137,7 @@ class PolicyFile:
         self._path = Path(path)
         self._stamp = self._look()
         self._policy = self._read()
-        # One of its own: calls that wait for the database hold up no look at the file.
+        # Its own thread: calls that wait for the database don't delay a look at the file.
         self._thread = ThreadPoolExecutor(1, "work_queue-policy")
 
     async def allow(self, caller: Caller, needs: Sequence[Need]) -> str:

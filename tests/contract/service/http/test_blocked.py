@@ -32,7 +32,7 @@ def busy() -> int:
 
 @pytest.fixture
 def blocked(serve: Serve, policy: Path, database_url: URL) -> Iterator[Running]:
-    """A service with so many modifications that wait."""
+    """A service with `BLOCKED` modifications that wait."""
     service = serve(authoriser=PolicyFile(written(policy)))
     work, application = service.work, create_engine(database_url)
     tasks = work.modify(*(Insert(queue="locked") for _ in range(BLOCKED))).inserted
