@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from queue_core.model.retry import RetryPolicy
 from queue_core.model.retry_policies import Circuit
 from queue_core.runtime.arguments import function, is_number, not_allowed, of_kind
+from queue_core.runtime.log import get_logger
 from work_queue.document import DocClaim
 from work_queue.metrics import Metrics
 from work_queue.modification import Action
@@ -21,6 +22,8 @@ from work_queue.workers.job import Job
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+log = get_logger(__name__)
 
 Written: TypeAlias = Action | Iterable[Action] | None
 """What a handler returns."""
@@ -89,10 +92,20 @@ class Options:
         )
 
     def error_queue_of(self, queue: str) -> str:
-        """Where the failed tasks of a queue go."""
-        if self.error_queue is None:
-            return f"{queue}/err"
-        return self.error_queue if isinstance(self.error_queue, str) else self.error_queue(queue)
+        """Where the failed tasks of a queue go.
+
+        Never raises: where a function does, or tells no text, they go where all go by default.
+        """
+        default = f"{queue}/err"
+        if self.error_queue is None or isinstance(self.error_queue, str):
+            return default if self.error_queue is None else self.error_queue
+        try:
+            told = self.error_queue(queue)
+            of_kind(told, str, key="error_queue")
+        except Exception:  # the user's code; the worker goes on with other tasks
+            log.exception("error_queue_failed", queue=queue, to=default)
+            return default
+        return told
 
 
 def actions_of(returned: Any) -> tuple[Any, ...]:

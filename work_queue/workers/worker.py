@@ -56,7 +56,7 @@ class Worker:
         max_claims: A task that was claimed more often, without an end to its runs, is moved to the
             error queue: it may kill its workers. None: any number.
         error_queue: Where failed tasks go, or a function of a queue's name that tells it. Default:
-            the task's queue and `/err`.
+            the task's queue and `/err`, which also takes over if the function raises.
         max_run_seconds: A run that takes longer has failed. A function goes on in its thread, since
             it can't be stopped, and its result is not written. None: no limit.
         concurrency: How many handlers run at a time.

@@ -158,6 +158,25 @@ def test_a_task_whose_error_queue_has_too_long_a_name_is_put_off(
     assert task.id in told.getMessage()
 
 
+def _raises(_queue: str) -> str:
+    raise KeyError("no such queue")
+
+
+@pytest.mark.parametrize("error_queue", [_raises, lambda _queue: None])
+@pytest.mark.parametrize("claims", [1, 7])
+def test_an_error_queue_that_can_not_be_told_is_the_default_one(
+    work: WorkQueue, caplog: pytest.LogCaptureFixture, claims: int, error_queue: Any
+) -> None:
+    work.insert("a", 1)
+    for _ in range(claims - 1):
+        work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
+    Worker(work, raises(GiveUp("bad")), "a", error_queue=error_queue).run(limit=1)
+    [moved] = work.tasks("a/err")
+    assert moved.attempt == 1
+    [told] = [record for record in caplog.records if "error_queue_failed" in record.getMessage()]
+    assert told.levelname == "ERROR"
+
+
 def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
     config = work.insert("config")
     work.modify(config.change())
