@@ -48,7 +48,7 @@ class Reads:
             search_key1: Only those with this key; KEYLESS: without one. None is refused. Default:
                 all.
             search_key2: As `search_key1`.
-            states: Only those in these states, AVAILABLE or IN_PROCESSING. Default: all.
+            states: Only those in these states: AVAILABLE, IN_PROCESSING or WAITING. Default: all.
             record_ids: Only these. Default: all.
             effective_before: Only those that are due before this aware date. Default: all.
             after_id: Only those with a higher id: the next page after this last one. Default: all.

@@ -47,8 +47,8 @@ class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):
             at most 64 bytes. Default: a random one.
         lease_seconds: The lease of a claim that gives none. Default: 45.
         poll_seconds: How often a waiting claim looks at least. Commits, arrivals and ends of leases
-            wake it before; but on MySQL and MariaDB nothing tells of other processes' commits,
-            which are found by this look. Default: 5, and 0.25 on MySQL and MariaDB.
+            wake it before. On MySQL and MariaDB commits of another database user don't. Default: 5
+            seconds, and 0.25 on MySQL and MariaDB.
         max_value_bytes: The longest value of a task or content of a doc, as it is stored. Default:
             10,000,000.
         clock: The time that decides. Default: the database's.

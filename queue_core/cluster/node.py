@@ -1,4 +1,4 @@
-"""This process as a node of the cluster: its name, its epoch, its heartbeats.
+"""This process as a node of the cluster: its name, its epoch, its beats.
 
 A lease is never judged by dates, only by monotonic clocks: the node's own, from the moment its last
 successful beat was *sent*; a reaper's, from when it first saw that beat.

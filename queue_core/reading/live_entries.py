@@ -38,7 +38,7 @@ class Entries:
         limit: int | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Entry]:
-        """Entries that are AVAILABLE or IN_PROCESSING and wanted, by ascending id."""
+        """Live entries that are wanted, by ascending id."""
         where = wanted.conditions(self._queue_name)
         limit = None if limit is None else integer(limit, "limit", least=0)
         return self._store.read(

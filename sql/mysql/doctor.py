@@ -130,7 +130,7 @@ def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 
 def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """The length of InnoDB's history list: ended entries whose rows claims still walk over."""
+    """The length of InnoDB's history list: rows of ended entries, over which looks still walk."""
     del scope
     length = connection.execute(
         text(
@@ -143,7 +143,8 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "history-list",
             Severity.SLOW,
             "InnoDB",
-            f"{length:,} changes wait for the purge: claims walk over rows that ended long ago.",
+            f"{length:,} changes wait for the purge: looks for due entries walk over rows that ended "
+            "long ago.",
             "End long transactions; if there are none: SET GLOBAL innodb_purge_batch_size = 1000",
         )
 

@@ -120,8 +120,8 @@ def dead_rows(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "dead-rows",
                 Severity.SLOW,
                 row.name,
-                f"{row.name} has {row.n_dead_tup:,} dead rows; it was vacuumed {ago}. Claims walk "
-                "over them.",
+                f"{row.name} has {row.n_dead_tup:,} dead rows; it was vacuumed {ago}. Reads of "
+                "due entries walk over them.",
                 f"VACUUM (ANALYZE) {row.name}",
             )
         if row.n_live_tup >= ANALYSE_ROWS and row.unknown:

@@ -76,7 +76,7 @@ class History(Part):
             since: Those that ended at this aware date or later.
             before: Those that ended before this aware date.
             limit: How many at most; 0 or less: no limit. Default: no limit.
-            with_values: Whether `FinishedTask.value` is read.
+            with_values: Whether `FinishedTask.value` is read. Default: True.
             connection: The caller's connection, whose transaction reads. Default: one of our own.
 
         Returns:

@@ -46,9 +46,9 @@ class Limiting(Part):
                 it is deleted, released, moved, or put off as not claimed, and when its lease ends.
                 Default: any number.
             rate: How many are claimed in each `per`. Default: any number.
-            per: The time that `rate` is about, from a millisecond to 366 days.
+            per: The time that `rate` is about, from a millisecond to 366 days. Default: a second.
             burst: How many of `rate` may be claimed at once, after a time in which none was. They
-                come evenly spaced otherwise.
+                come evenly spaced otherwise. Default: 1.
             by: Who limits it, in at most 255 characters. Default: the user of this process and its
                 machine.
 

@@ -38,7 +38,7 @@ class Reading(Part):
             ids: Those with one of these ids.
             claimant: Those that are available, or that this claimant holds.
             limit: How many at most; 0 or less: no limit. Default: no limit.
-            with_values: Whether `Task.value` is read.
+            with_values: Whether `Task.value` is read. Default: True.
             after: Those of the queue after this place, such as the `place` of the last task of the
                 page before. It can't be given together with `ids`.
             connection: The caller's connection, whose transaction reads. Default: one of our own.
@@ -81,7 +81,7 @@ class Reading(Part):
             first_key: Those of this key and of later ones, in the order of bytes.
             end_key: Those of keys before this one. Default: to the end.
             limit: How many at most; 0 or less: no limit. Default: no limit.
-            with_contents: Whether `Doc.content` is read.
+            with_contents: Whether `Doc.content` is read. Default: True.
             connection: The caller's connection, whose transaction reads. Default: one of our own.
 
         Returns:

@@ -52,7 +52,7 @@ class Replaying(Modifying):
             failed_in: Only those that failed in this queue.
             error_text: Only those whose `err` has this text, in lower or upper case.
             limit: How many at most; 0 or less: no limit. Default: no limit.
-            with_values: Whether `Task.value` is read.
+            with_values: Whether `Task.value` is read. Default: True.
             connection: The caller's connection, whose transaction reads. Default: one of our own.
 
         Returns:

@@ -51,19 +51,21 @@ class Worker:
             somebody holds one, the task comes back after a second. Default: none.
         lease_seconds: The lease of a claim, and of a renewal. Default: the work queue's.
         retry: When a failed task runs again. `Task.attempt` counts the failures. No `Circuit`.
+            Default: `ExponentialRetries()`.
         max_attempts: After how many failures a task is moved to the error queue, whatever the
             policy or `RetryLater` says. Default: the policy decides.
         max_claims: A task that was claimed more often, without an end to its runs, is moved to the
-            error queue: it may kill its workers. None: any number.
+            error queue: it may kill its workers. None: any number. Default: 5.
         error_queue: Where failed tasks go, or a function of a queue's name that tells it. Default:
             the task's queue and `/err`, which also takes over if the function raises.
-        max_run_seconds: A run that takes longer has failed. A function goes on in its thread, since
-            it can't be stopped, and its result is not written. None: no limit.
-        concurrency: How many handlers run at a time.
+        max_run_seconds: A run that takes longer, in seconds, has failed. A function goes on in its
+            thread, since it can't be stopped, and its result is not written. None: no limit.
+            Default: 300.
+        concurrency: How many handlers run at a time. Default: 1.
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
             handler's own SQL on `Job.connection`, or `Job.async_connection`, commits with what it
             returns, or not at all. None if the work queue is a service's.
-        grace_seconds: How long SIGTERM and SIGINT wait for running handlers.
+        grace_seconds: How many seconds SIGTERM and SIGINT wait for running handlers. Default: 30.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:
@@ -123,7 +125,8 @@ class Worker:
 
         Args:
             until_empty: Whether to return when no task is available. Those to come are not awaited.
-                At a service it needs the right `READ` of the queues, for their statistics.
+                At a service it needs the right `READ` of the queues, for their statistics. Default:
+                False.
             limit: Return after this number of tasks. Default: any number.
 
         Raises:
