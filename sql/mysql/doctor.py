@@ -143,8 +143,8 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "history-list",
             Severity.SLOW,
             "InnoDB",
-            f"{length:,} changes wait for the purge: looks for due entries walk over rows that ended "
-            "long ago.",
+            f"{length:,} changes wait for the purge: looks for due entries walk over rows that "
+            "ended long ago.",
             "End long transactions; if there are none: SET GLOBAL innodb_purge_batch_size = 1000",
         )
 

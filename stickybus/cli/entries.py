@@ -56,7 +56,9 @@ def list_entries(
     event: EventName = None,
     state: Annotated[
         list[State] | None,
-        typer.Option(help="AVAILABLE, IN_PROCESSING or WAITING; may be repeated.", show_default=False),
+        typer.Option(
+            help="AVAILABLE, IN_PROCESSING or WAITING; may be repeated.", show_default=False
+        ),
     ] = None,
     key1: Key1 = None,
     key2: Key2 = None,
