@@ -171,6 +171,8 @@ def test_a_failed_session_is_refused_until_it_is_rolled_back(
         session.add(OrderRow(number=1))
         with pytest.raises(IntegrityError):
             session.flush()
+        with pytest.raises(InvalidConnectionError, match="session can't be used"):
+            bus.post(Order(1), connection=session)
         session.rollback()
         bus.post(Order(1), connection=session)
         session.commit()

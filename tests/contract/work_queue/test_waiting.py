@@ -274,13 +274,14 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
     look = claims.look
 
     async def run() -> None:
-        began, go_on = asyncio.Event(), asyncio.Event()
+        began, go_on, looked_at = asyncio.Event(), asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def slowly(request: object) -> object:
             looked = look(request)
             loop.call_soon_threadsafe(began.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(BOUND_SECONDS)
+            loop.call_soon_threadsafe(looked_at.set)
             return looked
 
         monkeypatch.setattr(claims, "look", slowly)
@@ -290,7 +291,7 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
         with pytest.raises(asyncio.CancelledError):
             await claim
         go_on.set()
-        await asyncio.sleep(0.05)
+        await looked_at.wait()
 
     asyncio.run(run())
     monkeypatch.undo()

@@ -23,8 +23,9 @@ from entroq import (
 from entroq.json import EntroQJSON
 
 from tests.contract.harness import BOUND_SECONDS
-from tests.contract.service.http.peers import by_peers, done, refused
+from tests.contract.service.http.peers import by_peers, by_seen_peers, claims_wait, done, refused
 from tests.contract.service.http.peers_calls import HOUR_S, M, claimed, inserted, lease, soon
+from tests.contract.service.http.running import Running
 
 
 @by_peers
@@ -100,10 +101,12 @@ async def test_scenario_10_what_is_not_there_is_not_deleted(
     assert await me.tasks("a") == [task]
 
 
-@by_peers
-async def test_scenario_11_an_insert_wakes_a_claim(me: EntroQJSON, other: EntroQJSON) -> None:
+@by_seen_peers
+async def test_scenario_11_an_insert_wakes_a_claim(
+    me: EntroQJSON, other: EntroQJSON, service: Running
+) -> None:
     claim = asyncio.create_task(me.claim("a", poll_ms=60_000))
-    await asyncio.sleep(0)
+    await claims_wait(service)
     task = await inserted(other)
     assert (await asyncio.wait_for(claim, BOUND_SECONDS)).id == task.id
 

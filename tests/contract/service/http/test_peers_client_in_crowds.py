@@ -11,7 +11,7 @@ from entroq import DocClaim, TaskData, TransportError
 from entroq.json import EntroQJSON
 
 from tests.contract.service.http.conftest import Serve
-from tests.contract.service.http.peers import by_peers, done
+from tests.contract.service.http.peers import by_peers, by_seen_peers, claims_wait, done
 from tests.contract.service.http.peers_calls import M, claimed, doc_of, inserted
 from tests.contract.service.http.running import Running
 
@@ -68,14 +68,15 @@ async def test_scenario_82_task_and_doc_change_exactly_once(
     assert [doc.content for doc in await me.docs("n")] == [25]
 
 
-@by_peers
+@by_seen_peers
 async def test_scenario_88_a_wait_that_ends_takes_nothing(
-    me: EntroQJSON, other: EntroQJSON
+    me: EntroQJSON, other: EntroQJSON, service: Running
 ) -> None:
     with pytest.raises(TimeoutError):
         await me.claim("a", timeout_s=0.2)
+    await claims_wait(service, 0)
     waiting = asyncio.create_task(me.claim("a"))
-    await asyncio.sleep(0.1)
+    await claims_wait(service)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -104,8 +105,7 @@ def test_a_claim_that_a_stop_ends_is_no_transport_error(service: Running) -> Non
     async def call() -> None:
         async with EntroQJSON(service.url) as client:
             claim = asyncio.create_task(client.claim("a"))
-            while not service.waiting:  # noqa: ASYNC110 -- the room is a thread's
-                await asyncio.sleep(0.01)
+            await claims_wait(service)
             await asyncio.to_thread(service.stop)
             await claim
 

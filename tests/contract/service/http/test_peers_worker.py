@@ -24,7 +24,8 @@ from entroq import (
 )
 from entroq.json import EntroQJSON
 
-from tests.contract.service.http.peers import by_peers, done
+from tests.contract.service.http.peers import by_peers, by_seen_peers, claims_wait, done
+from tests.contract.service.http.running import Running
 
 M = Modification
 Body = Callable[[Task, list[Doc]], Awaitable[Modification | None]]
@@ -224,8 +225,10 @@ async def test_scenario_51_work_that_hangs_is_retried(me: EntroQJSON, other: Ent
     assert await me.tasks("a") == []
 
 
-@by_peers
-async def test_scenario_52_a_worker_stops(me: EntroQJSON, other: EntroQJSON) -> None:
+@by_seen_peers
+async def test_scenario_52_a_worker_stops(
+    me: EntroQJSON, other: EntroQJSON, service: Running
+) -> None:
     await inserted(me)
 
     async def body(task: Task, docs: list[Doc]) -> Modification:
@@ -238,7 +241,7 @@ async def test_scenario_52_a_worker_stops(me: EntroQJSON, other: EntroQJSON) -> 
     assert held.claimant == "other"
     worker = EntroQWorker(me, "empty")
     running = asyncio.create_task(worker.run(Handles(body)))
-    await asyncio.sleep(0.1)
+    await claims_wait(service)
     worker.stop()
     await asyncio.wait_for(running, 20)
     await done(other, M.inserting(TaskData("empty")))
