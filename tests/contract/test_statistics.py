@@ -10,7 +10,7 @@ from statistics import fmean, quantiles
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, event, insert
+from sqlalchemy import URL, Engine, insert
 
 import stickybus
 from queue_core.face.statistics import StatsOptions
@@ -26,6 +26,7 @@ from stickybus import (
 from stickybus.cli import main
 from tests.contract.conftest import MakeService
 from tests.contract.harness import engine_of
+from tests.contract.plans.caught import catching
 
 TABLES = entry_tables("bus_events")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -145,24 +146,16 @@ def test_statistics_of_a_short_age_read_history_by_its_dates(
     write(engine, *({"finished_date": date} for date in dates))
     span = Span(since=NOW - timedelta(hours=2), until=NOW)
     statements = engine_of(bus).store.statements
-    caught: list[tuple[str, Any]] = []
-
-    def catch(
-        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, _many: object
-    ) -> None:
-        caught.append((statement, parameters))
-
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":  # else it reads so small a table whole
             connection.exec_driver_sql("SET enable_seqscan = off")
-        event.listen(connection, "before_cursor_execute", catch)
-        assert statements.retry_counts(connection, span)
-        assert statements.processing_times(connection, span, range)["bus"].count == 3
-        event.remove(connection, "before_cursor_execute", catch)
+        with catching(connection) as caught:
+            assert statements.retry_counts(connection, span)
+            assert statements.processing_times(connection, span, range)["bus"].count == 3
         assert len(caught) == (2 if engine.dialect.name == "sqlite" else 3)
         explain = "EXPLAIN QUERY PLAN " if engine.dialect.name == "sqlite" else "EXPLAIN "
-        for statement, parameters in caught:
-            rows = connection.exec_driver_sql(explain + statement, parameters)
+        for one in caught:
+            rows = connection.exec_driver_sql(explain + one.text, one.parameters)
             plan = "\n".join(str(value) for row in rows for value in row)
             # PostgreSQL's index of blocks is no gain here: it takes the primary key, by the date.
             by_date = "bus_events_history_finished" in plan or "Index Cond: ((finished_date" in plan

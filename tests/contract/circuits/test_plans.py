@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 
-from sqlalchemy import Connection, event, insert
+from sqlalchemy import Connection, insert
 
-from sql.doctor.base import Step
-from sql.registry import doctor_of
 from sql.statements.circuits import Circuits
 from sql.tables import queue_circuits
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of
+from tests.contract.plans.caught import faults_of
 
 TABLE, LANE = "bus_events", "!paused:7"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,22 +43,6 @@ def test_every_statement_reads_by_index(make_bus: MakeBus) -> None:
         for number in range(ROWS)
     ]
     database.write(lambda connection: connection.execute(insert(queue_circuits), rows))
-    caught = list[tuple[str, Any]]()
-
-    def catch(
-        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, _many: object
-    ) -> None:
-        caught.append((statement, parameters))
-
-    doctor, faults = doctor_of(database.dialect.name), list[str]()
-    with database.engine.connect() as connection:
-        event.listen(connection, "before_cursor_execute", catch)
-        work(Circuits(), connection)
-        event.remove(connection, "before_cursor_execute", catch)
-        for statement, parameters in caught:
-            plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
-            found = doctor.faults([dict(row) for row in plan.mappings()], "queue_circuits")
-            faults += [f"{one.step}: {statement}" for one in found if one.step is not Step.SORT]
-        connection.rollback()
-    assert len(caught) == 4
+    sent, faults = faults_of(database, partial(work, Circuits()), ["queue_circuits"])
+    assert sent == 4
     assert not faults, "\n\n".join(faults)

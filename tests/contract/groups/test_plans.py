@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
 
-from sqlalchemy import Connection, event, insert
+from sqlalchemy import Connection, insert
 
-from sql.doctor.base import Step
-from sql.registry import doctor_of
 from sql.statements.groups import Ended, Groups
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of
+from tests.contract.plans.caught import faults_of
 
 TABLE = "bus_events"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,29 +64,8 @@ def test_every_statement_reads_by_index(make_bus: MakeBus) -> None:
     ]
     database.write(lambda connection: connection.execute(insert(groups.groups), rows))
     database.write(lambda connection: connection.execute(insert(groups.ends), ends))
-    caught = list[tuple[str, Any]]()
-
-    def catch(
-        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, many: object
-    ) -> None:
-        caught.append((statement, parameters[0] if many else parameters))
-
-    doctor, faults = doctor_of(database.dialect.name), list[str]()
-    with database.engine.connect() as connection:
-        event.listen(connection, "before_cursor_execute", catch)
-        work(groups, connection)
-        event.remove(connection, "before_cursor_execute", catch)
-        for statement, parameters in caught:
-            plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
-            steps = [dict(row) for row in plan.mappings()]
-            for table in ("queue_groups", "queue_group_ends"):
-                found = doctor.faults(steps, table)
-                faults += [
-                    f"{one.step}: {statement}"
-                    for one in found
-                    # The newest are read from an index's end, as many as are asked for.
-                    if one.step is not Step.SORT and "DESC" not in statement
-                ]
-        connection.rollback()
-    assert len(caught) == 17
-    assert not faults, "\n\n".join(faults)
+    sent, faults = faults_of(database, partial(work, groups), ["queue_groups", "queue_group_ends"])
+    assert sent == 17
+    # The newest are read from an index's end, as many as are asked for.
+    wrong = [fault for fault in faults if "DESC" not in fault]
+    assert not wrong, "\n\n".join(wrong)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
-from sqlalchemy import event
 
 from queue_core.reading.live_entries import Entries
 from stickybus import Posting
@@ -20,6 +17,7 @@ from tests.contract.groups.looks import (
     rows,
 )
 from tests.contract.harness import Order, database_of
+from tests.contract.interrupted.statements import cut_at_each_statement
 
 
 def test_a_group_lives_and_dies_with_the_callers_transaction(cluster: Cluster) -> None:
@@ -76,11 +74,8 @@ def test_a_post_that_is_interrupted_at_any_statement_leaves_nothing(
     cluster: Cluster, *, lent: bool
 ) -> None:
     peer = cluster.join("a")
-    database, place = database_of(peer.bus), 0
+    database = database_of(peer.bus)
     group = open_group(peer)
-
-    class Interrupt(BaseException):
-        pass
 
     def post() -> None:
         if not lent:
@@ -89,22 +84,9 @@ def test_a_post_that_is_interrupted_at_any_statement_leaves_nothing(
         with database.begin() as connection:
             peer.bus.post(Order(2), group=group, connection=connection)
 
-    while True:
-        left = place
-
-        def interrupt(*_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Interrupt
-
-        event.listen(database.engine, "before_cursor_execute", interrupt)
-        with suppress(Interrupt):
-            post()
-        event.remove(database.engine, "before_cursor_execute", interrupt)
-        if left >= 0:
-            break
+    def check() -> None:
         assert (peer.bus.find(), counts(peer, group)[0]) == ([], 0)
-        place += 1
-    assert place >= 3
+
+    places = cut_at_each_statement(database.engine, post, check)
+    assert places >= 3
     assert (len(peer.bus.find()), counts(peer, group)[0]) == (1, 1)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
@@ -17,6 +17,7 @@ from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.harness import Order, Recorder
 from tests.contract.invariants.ends import processed
+from tests.contract.plans.caught import catching
 
 
 def test_a_transaction_that_posts_more_than_a_node_may_hold_is_delivered_whole(
@@ -97,24 +98,16 @@ def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluste
 def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
     """SQLite knows nothing of how long a lane is, and would rather read all of it."""
     peer = cluster.join("a")
-    database, caught, plans = peer.store.database, list[tuple[str, Any]](), list[str]()
-
-    def catch(
-        _connection: object, _cursor: object, text: str, parameters: Any, *_rest: object
-    ) -> None:
-        caught.append((text, parameters))
-
-    with database.begin() as connection:
-        event.listen(connection, "before_cursor_execute", catch)
-        peer.store.statements.change_lane(
-            connection, ids=range(10), from_lane="a", to_lane="", suspect_lane=SUSPECT
+    with peer.store.database.begin() as connection:
+        with catching(connection) as caught:
+            peer.store.statements.change_lane(
+                connection, ids=range(10), from_lane="a", to_lane="", suspect_lane=SUSPECT
+            )
+        [statement] = caught
+        plan = connection.exec_driver_sql(
+            f"EXPLAIN QUERY PLAN {statement.text}", statement.parameters
         )
-        event.remove(connection, "before_cursor_execute", catch)
-        [(text, parameters)] = caught
-        plans += [
-            row.detail
-            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)
-        ]
+        plans = [row.detail for row in plan]
 
     assert plans == ["SEARCH bus_events USING INTEGER PRIMARY KEY (rowid=?)"]
 

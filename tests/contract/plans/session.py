@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
 from sql.database import Database
 from sql.doctor.base import Step
 from sql.registry import doctor_of
 from sql.statements.entries import Statements
+from tests.contract.plans.caught import Caught, catching
 from tests.contract.plans.cost import cost_of
 from tests.contract.plans.operations import Operation
 from tests.contract.plans.statements import Tables
@@ -26,7 +25,6 @@ class Session:
         self._statements = statements
         self._connection = connection
         self._doctor = doctor_of(database.dialect.name)
-        self._caught: list[tuple[str, Any]] = []
 
     def prepare(self, operation: Operation) -> None:
         """Run an operation until psycopg prepares it (5 times) and its plan is kept (5 more)."""
@@ -40,12 +38,11 @@ class Session:
         Returns the faults of its plans, and its reads in the database's measure.
         """
         tables = self._tables()
-        with self._catching(), cost_of(self._connection) as cost:
+        with catching(self._connection) as caught, cost_of(self._connection) as cost:
             operation.work(tables)
-        assert self._caught or not size
-        faults = [
-            fault for caught in self._caught for fault in self._explain(*caught, operation, size)
-        ]
+        sent = [statement for statement in caught if "bus_events" in statement.text]
+        assert sent or not size
+        faults = [fault for one in sent for fault in self._explain(one, operation, size)]
         self._connection.commit()
         return faults, cost[0]
 
@@ -61,37 +58,15 @@ class Session:
         )
         return Tables(self._statements, connection, datetime(2026, 1, 1, tzinfo=UTC), ids, past_ids)
 
-    @contextmanager
-    def _catching(self) -> Iterator[None]:
-        def catch(
-            _c: object, _cursor: object, statement: str, parameters: Any, _x: object, many: object
-        ) -> None:
-            if "bus_events" in statement:
-                self._caught.append((statement, parameters[0] if many else parameters))
-
-        self._caught = []
-        event.listen(self._connection, "before_cursor_execute", catch)
-        try:
-            yield
-        finally:
-            event.remove(self._connection, "before_cursor_execute", catch)
-
-    def _explain(
-        self, statement: str, parameters: Any, operation: Operation, size: int
-    ) -> Iterator[str]:
-        plan = (
-            self._connection.exec_driver_sql(self._doctor.explain + statement, parameters)
-            .mappings()
-            .all()
-        )
-        for table in TABLES:
-            for fault in self._doctor.faults([dict(row) for row in plan], table):
-                if fault.step not in operation.right and not self._harmless(
-                    fault.step, statement, size
-                ):
-                    yield (
-                        f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
-                    )
+    def _explain(self, statement: Caught, operation: Operation, size: int) -> Iterator[str]:
+        for fault in statement.faults(self._connection, self._doctor, TABLES):
+            if fault.step not in operation.right and not self._harmless(
+                fault.step, statement.text, size
+            ):
+                yield (
+                    f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): "
+                    f"{statement.text}"
+                )
 
     def _harmless(self, step: Step, statement: str, size: int) -> bool:
         """Return whether it locks nothing, and walks an empty table or sorts a small one.

@@ -7,14 +7,13 @@ counted. The tables were analysed while they were empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 
 from queue_core.storage.store import Store
 from sql.doctor.base import Step
@@ -24,6 +23,7 @@ from sql.statements.ordered import OrderKey
 from sql.statements.waits import Wait
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of, engine_of
+from tests.contract.plans.caught import catching
 from tests.contract.plans.cost import cost_of
 
 ROWS = 10_000
@@ -170,22 +170,6 @@ def analyse(engine: Engine) -> None:
             connection.exec_driver_sql(f"{word} {table}")
 
 
-@contextmanager
-def caught(connection: Connection) -> Iterator[list[tuple[str, Any]]]:
-    """The statements that the block sends, with their parameters."""
-    found = list[tuple[str, Any]]()
-
-    def catch(_c: object, _cursor: object, statement: str, parameters: Any, *_rest: object) -> None:
-        if any(table in statement for table in TABLES):
-            found.append((statement, parameters[0] if type(parameters) is list else parameters))
-
-    event.listen(connection, "before_cursor_execute", catch)
-    try:
-        yield found
-    finally:
-        event.remove(connection, "before_cursor_execute", catch)
-
-
 @pytest.mark.timeout(300)
 def test_the_statements_on_links_seek_by_index_and_read_a_bounded_number_of_rows(
     make_bus: MakeBus, engine: Engine
@@ -198,18 +182,16 @@ def test_the_statements_on_links_seek_by_index_and_read_a_bounded_number_of_rows
     faults, costs = list[str](), dict[str, int]()
     with connecting.connect() as connection:
         for name, work in operations():
-            with caught(connection) as statements, cost_of(connection) as cost:
+            with catching(connection) as caught, cost_of(connection) as cost:
                 work(Links(store, connection))
             costs[name] = cost[0]
-            for statement, parameters in statements:
-                explained = connection.exec_driver_sql(doctor.explain + statement, parameters)
-                plan = [dict(row) for row in explained.mappings()]
-                faults += [
-                    f"{name}: {table}: {fault.step} ({fault.detail}): {statement}"
-                    for table in TABLES
-                    for fault in doctor.faults(plan, table)
-                    if fault.step is not Step.SORT  # of a few rows, which were sought
-                ]
+            faults += [
+                f"{name}: {fault.step} ({fault.detail}): {statement.text}"
+                for statement in caught
+                if any(table in statement.text for table in TABLES)
+                for fault in statement.faults(connection, doctor, TABLES)
+                if fault.step is not Step.SORT  # of a few rows, which were sought
+            ]
             connection.rollback()
     assert not faults, "\n\n".join(faults)
     assert {name: cost for name, cost in costs.items() if cost > MOST_READ} == {}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
-from sql.doctor.base import Step
-from sql.registry import doctor_of
 from sql.statements.waits import Wait, Waits
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of
+from tests.contract.plans.caught import faults_of
 
 TABLE = "bus_events"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,22 +45,6 @@ def test_every_statement_reads_by_index(make_bus: MakeBus) -> None:
         for place in ((0, 1000, 2000) if number % 3 == 0 else (0, 3000, 5000))
     ]
     database.write(lambda connection: waits.add(connection, rows))
-    caught = list[tuple[str, Any]]()
-
-    def catch(
-        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, many: object
-    ) -> None:
-        caught.append((statement, parameters[0] if many else parameters))
-
-    doctor, faults = doctor_of(database.dialect.name), list[str]()
-    with database.engine.connect() as connection:
-        event.listen(connection, "before_cursor_execute", catch)
-        work(waits, connection)
-        event.remove(connection, "before_cursor_execute", catch)
-        for statement, parameters in caught:
-            plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
-            found = doctor.faults([dict(row) for row in plan.mappings()], "queue_waits")
-            faults += [f"{one.step}: {statement}" for one in found if one.step is not Step.SORT]
-        connection.rollback()
-    assert len(caught) == 6
+    sent, faults = faults_of(database, partial(work, waits), ["queue_waits"])
+    assert sent == 6
     assert not faults, "\n\n".join(faults)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from queue_core.model.lanes import WAITING_LANE
 from stickybus import Posting, State, inspect
 from tests.contract.cluster import Cluster
 from tests.contract.harness import Order, Recorder, database_of
+from tests.contract.interrupted.statements import cut_at_each_statement
 from tests.contract.waits.looks import ends, failing, ran, waiting, waits
 
 
@@ -152,11 +152,8 @@ def test_a_post_that_is_interrupted_at_any_statement_leaves_nothing(
     cluster: Cluster, *, lent: bool
 ) -> None:
     peer = cluster.join("a")
-    database, place = database_of(peer.bus), 0
+    database = database_of(peer.bus)
     first = peer.bus.post(Order(1), delay=60)
-
-    class Interrupt(BaseException):
-        pass
 
     def post() -> None:
         if not lent:
@@ -165,22 +162,9 @@ def test_a_post_that_is_interrupted_at_any_statement_leaves_nothing(
         with database.begin() as connection:
             peer.bus.post(Order(2), after=[first], connection=connection)
 
-    while True:
-        left = place
-
-        def interrupt(*_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Interrupt
-
-        event.listen(database.engine, "before_cursor_execute", interrupt)
-        with suppress(Interrupt):
-            post()
-        event.remove(database.engine, "before_cursor_execute", interrupt)
-        if left >= 0:
-            break
+    def check() -> None:
         assert ([one.record_id for one in peer.bus.find()], waits(peer)) == ([first], 0)
-        place += 1
-    assert place >= (3 if lent else 6)
+
+    places = cut_at_each_statement(database.engine, post, check)
+    assert places >= (3 if lent else 6)
     assert (len(peer.bus.find()), waits(peer)) == (2, 1)

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
 from queue_core.runtime.manual_clock import ManualClock
 from sql.doctor.base import Step
 from sql.registry import doctor_of
 from sql.statements.work.counts import Count, Names
 from sql.statements.work.tasks import FailedTasks
+from tests.contract.plans.caught import catching
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.test_docs import new
 from work_queue.modification import Insert
@@ -48,25 +49,16 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
         work.recur(f"s{number}", "hourly", every=3600)
     backend = backend_of(work)
     assert isinstance(backend, DatabaseBackend)
-    database, caught = backend.database, list[tuple[str, Any]]()
-
-    def catch(
-        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, _many: object
-    ) -> None:
-        caught.append((statement, parameters[0] if isinstance(parameters, list) else parameters))
-
+    database = backend.database
     doctor, faults = doctor_of(database.dialect.name), list[str]()
     with database.engine.connect() as connection:
-        event.listen(connection, "before_cursor_execute", catch)
-        run_all(backend, connection, clock)
-        event.remove(connection, "before_cursor_execute", catch)
-        read = [one for one in caught if not one[0].startswith("INSERT") or "SELECT" in one[0]]
-        for statement, parameters in read:
-            plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
-            rows = [dict(row) for row in plan.mappings()]
-            for table in TABLES:
-                found = doctor.faults(rows, table) if table in statement else []
-                faults += [f"{one.step}: {statement}" for one in found if one.step is Step.SCAN]
+        with catching(connection) as caught:
+            run_all(backend, connection, clock)
+        read = [one for one in caught if not one.text.startswith("INSERT") or "SELECT" in one.text]
+        for statement in read:
+            tables = [table for table in TABLES if table in statement.text]
+            found = statement.faults(connection, doctor, tables)
+            faults += [f"{one.step}: {statement.text}" for one in found if one.step is Step.SCAN]
         connection.rollback()
     assert len(read) >= 45
     assert not faults, "\n\n".join(faults)
