@@ -13,12 +13,14 @@ from sqlalchemy import URL, Column, Engine, Integer, MetaData, String, Table, in
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
+from queue_core.claiming.hint_sender import HintSender
 from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.runtime.clock import Clock
+from queue_core.runtime.manual_clock import ManualClock
 from tests.cloners import SQLiteFiles
 from tests.contract.cluster import cluster
-from tests.contract.harness import Machine, Recorder, config_of
+from tests.contract.harness import Machine, Recorder, config_of, lifecycle_of
 
 __all__ = ["cluster"]
 
@@ -107,6 +109,15 @@ def make_service(database_url: URL, _node_names: Callable[[], str]) -> Iterator[
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """This machine, whose clocks can be set."""
     return Machine(monkeypatch)
+
+
+@pytest.fixture
+def sender(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
+    """A sender of hints whose thread is the test, and its clock."""
+    clock = ManualClock()
+    hints = lifecycle_of(make_bus(clock=clock)).hints
+    hints.running = True
+    return hints, clock
 
 
 class Orders:

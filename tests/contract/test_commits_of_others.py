@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from sql.sqlite.file_watch import OWN_WAKE_SECONDS, TICK_SECONDS
 from sql.watching import Heard, Watch
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.hearing import hearing
 
 
 class Clock:
@@ -58,20 +58,8 @@ def database(database_url: URL) -> Iterator[Database]:
 @pytest.fixture
 def hints(database: Database, clock: Clock) -> Iterator[queue.Queue[Heard]]:
     """All hints so far that were not taken yet."""
-    found = queue.Queue[Heard]()
-    watch = Watch("orders", clock)
-
-    def listen() -> None:
-        with closing(database.dialect.commits_of_others(database.engine, watch)) as told:
-            for hint in told:
-                found.put(hint)
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    yield found
-    watch.bell.ring()
-    thread.join()
-    watch.bell.close()
+    with hearing(database, Watch("orders", clock)) as hints:
+        yield hints
 
 
 @pytest.fixture

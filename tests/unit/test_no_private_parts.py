@@ -26,7 +26,10 @@ ALLOWED = {
     "tests/contract/interrupted/test_kept_connections.py": "names functions that are interrupted",
     "tests/contract/interrupted/test_posts.py": "names functions that are interrupted",
     "tests/contract/interrupted/test_turns.py": "names functions that are interrupted",
-    "tests/contract/test_sleepers.py": "loses sessions that no call gives out, and shortens waits",
+    "tests/contract/sleepers/idle.py": "asks when a node looks next",
+    "tests/contract/sleepers/test_durations.py": "shortens sleeps, and counts their ends",
+    "tests/contract/sleepers/test_failures.py": "lets the server refuse, and shortens waits",
+    "tests/contract/sleepers/test_sender.py": "loses sessions that no call gives out",
 }
 """Modules that name private parts, each with the reason."""
 

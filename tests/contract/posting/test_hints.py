@@ -46,15 +46,6 @@ def answered(hints: HintSender) -> bool:
     return not session.is_busy()
 
 
-@pytest.fixture
-def told(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
-    """HintSender whose thread is the test."""
-    clock = ManualClock()
-    hints = lifecycle_of(make_bus(clock=clock)).hints
-    hints.running = True
-    return hints, clock
-
-
 @needs.notifies
 def test_the_last_of_many_posts_is_told_of_after_its_commit(
     engine: Engine, make_bus: MakeBus
@@ -72,9 +63,9 @@ def test_the_last_of_many_posts_is_told_of_after_its_commit(
 
 @needs.notifies
 def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
-    engine: Engine, told: tuple[HintSender, ManualClock]
+    engine: Engine, sender: tuple[HintSender, ManualClock]
 ) -> None:
-    hints, clock = told
+    hints, clock = sender
     with heard(engine) as hint:
         hints.tell()
         assert hints.told == 1
@@ -99,9 +90,9 @@ def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
     ],
 )
 def test_the_next_hint_comes_the_later_the_more_is_posted(
-    told: tuple[HintSender, ManualClock], entries: int, seconds: float, window: float
+    sender: tuple[HintSender, ManualClock], entries: int, seconds: float, window: float
 ) -> None:
-    hints, clock = told
+    hints, clock = sender
     hints.tell()
     hints.turn()
     eventually(lambda: answered(hints), "the answer")
@@ -125,9 +116,9 @@ def test_the_next_hint_comes_the_later_the_more_is_posted(
     [pytest.param(1, 100, 100, id="500 a second"), pytest.param(3, 20, 30, id="1500 a second")],
 )
 def test_few_entries_at_a_time_are_many_if_they_go_on(
-    told: tuple[HintSender, ManualClock], entries: int, fewest: int, most: int
+    sender: tuple[HintSender, ManualClock], entries: int, fewest: int, most: int
 ) -> None:
-    hints, clock = told
+    hints, clock = sender
     hints.tell()
     hints.turn()
     sent = 0
@@ -155,9 +146,9 @@ def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(
 
 @needs.notifies
 def test_hints_go_on_after_the_server_has_closed_the_session(
-    engine: Engine, told: tuple[HintSender, ManualClock]
+    engine: Engine, sender: tuple[HintSender, ManualClock]
 ) -> None:
-    hints, clock = told
+    hints, clock = sender
     hints.tell()
     hints.turn()
     eventually(lambda: answered(hints), "the answer")

@@ -1,17 +1,17 @@
-"""A bus that runs, and the application's engine."""
+"""A bus that runs, its looks for commits, and the application's engine."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 from sqlalchemy import Engine
 
 from bus.persistent import PersistentBus
+from queue_core.model.entry import Entry
+from queue_core.storage.store import Store
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import (
-    Order,
-    Recorder,
-    with_savepoints,
-)
+from tests.contract.harness import Order, Recorder, with_savepoints
 
 
 @pytest.fixture
@@ -26,3 +26,16 @@ def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     bus = make_bus(poll_interval_seconds=0.1)
     bus.subscribe(Order, recorder)
     return bus.start()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
+    """The ids of each look for commits."""
+    found, owned = list[Sequence[int]](), Store.owned
+
+    def counted(store: Store, ids: Sequence[int], owner: str) -> list[Entry]:
+        found.append(ids)
+        return owned(store, ids, owner)
+
+    monkeypatch.setattr(Store, "owned", counted)
+    return found

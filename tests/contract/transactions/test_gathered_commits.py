@@ -16,31 +16,16 @@ from sqlalchemy.orm import Session
 
 from queue_core import claim_loop
 from queue_core.claim_loop import ClaimLoop
-from queue_core.model.entry import Entry
 from queue_core.posting.commit_rate import CommitRate
-from queue_core.storage.store import Store
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, eventually, lifecycle_of
-from tests.contract.transactions.running import engine
+from tests.contract.transactions.running import engine, looks
 
-__all__ = ["engine"]
+__all__ = ["engine", "looks"]
 
 LONG_SECONDS = 3_600.0
 """A pause that outlasts the test: whatever happens before its end does not wait for it."""
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
-    """The ids of each look for commits."""
-    found, owned = list[Sequence[int]](), Store.owned
-
-    def counted(store: Store, ids: Sequence[int], owner: str) -> list[Entry]:
-        found.append(ids)
-        return owned(store, ids, owner)
-
-    monkeypatch.setattr(Store, "owned", counted)
-    return found
 
 
 @pytest.fixture

@@ -17,15 +17,13 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
 from queue_core.claiming.commit_looks import LOOKS
-from queue_core.model.entry import Entry
-from queue_core.storage.store import Store
 from sql.capabilities import Capabilities
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import Order, Recorder, delivered, ended, eventually, lifecycle_of
 from tests.contract.transactions.models import OrderRow
-from tests.contract.transactions.running import bus, engine
+from tests.contract.transactions.running import bus, engine, looks
 
-__all__ = ["bus", "engine"]
+__all__ = ["bus", "engine", "looks"]
 
 Begin = Callable[[Engine], Any]
 
@@ -257,18 +255,11 @@ def test_events_of_a_commit_start_without_a_claim(
 
 
 def test_the_commit_of_a_session_is_looked_for_once(
-    engine: Engine, make_bus: MakeBus, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, make_bus: MakeBus, recorder: Recorder, looks: list[Sequence[int]]
 ) -> None:
     bus = make_bus(lease_seconds=60.0, poll_interval_seconds=60.0)
     bus.subscribe(Order, recorder)
     bus.start()
-    looks, owned = list[Sequence[int]](), Store.owned
-
-    def counted(store: Store, ids: Sequence[int], owner: str) -> list[Entry]:
-        looks.append(ids)
-        return owned(store, ids, owner)
-
-    monkeypatch.setattr(Store, "owned", counted)
     sweep = lifecycle_of(bus).claim_loop.sweep
     # The first sweep takes what was committed and is not announced yet.
     eventually(lambda: sweep.next_turn > 0, "the first sweep is over")

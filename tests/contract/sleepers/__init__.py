@@ -1,0 +1,1 @@
+"""Sleepers: sessions of idle processes on MariaDB and MySQL, which the next commit wakes."""
