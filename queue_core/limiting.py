@@ -10,7 +10,7 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.limit import Limit
 from queue_core.model.names import name_fault
-from queue_core.runtime.shown import shown
+from queue_core.model.refusal import refused
 from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.limits import StoredLimits
 from sql.statements.base import LARGEST_COUNT
@@ -162,23 +162,17 @@ class Limiting:
     def _count(self, count: object, key: str) -> int:
         if isinstance(count, int) and count is not True and 1 <= count <= LARGEST_COUNT:
             return count
-        raise self._refused(key, count, f"a whole number from 1 to {LARGEST_COUNT:,}")
+        raise refused(
+            self._limited_queue, key, count, f"a whole number from 1 to {LARGEST_COUNT:,}"
+        )
 
     def _time(self, per: object) -> timedelta:
         if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER:
             return per
-        raise self._refused("per", per, "a timedelta from a millisecond to 366 days")
+        raise refused(self._limited_queue, "per", per, "a timedelta from a millisecond to 366 days")
 
     def _name(self, by: str | None) -> str | None:
         fault = None if by is None else name_fault(by, LONGEST_BY)
         if fault:
-            raise self._refused("by", by, fault)
+            raise refused(self._limited_queue, "by", by, fault)
         return by
-
-    def _refused(self, key: str, value: object, allowed: str) -> InvalidPostError:
-        return InvalidPostError(
-            f"{self._limited_queue}: {key}={shown(value)} is not allowed. Allowed: {allowed}. "
-            "Nothing was written.",
-            queue_name=self._limited_queue,
-            key=key,
-        )

@@ -10,6 +10,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.lanes import paused_lane
 from queue_core.model.names import name_fault
 from queue_core.model.pause import Pause
+from queue_core.model.refusal import refused
 from queue_core.running.subscriber import LONGEST_NAME
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -190,12 +191,7 @@ class Pausing:
     def _checked(self, text: str | None, key: str, longest: int) -> str | None:
         fault = None if text is None else name_fault(text, longest)
         if fault:
-            raise InvalidPostError(
-                f"{self._paused_queue}: {key}={shown(text)} is not allowed. Allowed: {fault}. "
-                "Nothing was written.",
-                queue_name=self._paused_queue,
-                key=key,
-            )
+            raise refused(self._paused_queue, key, text, fault)
         return text
 
     def _end_date(self, until: datetime | timedelta | None, now: datetime) -> datetime | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from queue_core.errors import InvalidPostError
+from queue_core.model.refusal import refused
 from queue_core.runtime.arguments import is_number
-from queue_core.runtime.shown import shown
 from sql.search_keys import RESERVED, texts, with_marks
 
 _NAME = "max_run_seconds"
@@ -14,12 +13,7 @@ LIMIT_MARK = RESERVED + _NAME
 def with_limit(headers: str | None, seconds: object, queue_name: str) -> str:
     """Headers with a limit. Raises InvalidPostError."""
     if not (is_number(seconds) and seconds > 0):
-        raise InvalidPostError(
-            f"{queue_name}: {_NAME}={shown(seconds)} is not allowed. Allowed: a number of seconds "
-            "above 0. Nothing was written.",
-            queue_name=queue_name,
-            key=_NAME,
-        )
+        raise refused(queue_name, _NAME, seconds, "a number of seconds above 0")
     return with_marks(headers, {LIMIT_MARK: repr(float(seconds))})
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queue_core.errors import InvalidPostError
 from queue_core.links.groups import GROUP_MARK
 from queue_core.model.posting import Posting
+from queue_core.model.refusal import refused
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
-from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import integer
 from queue_core.storage.groups import StoredGroups, sealed
 from sql.search_keys import marked
@@ -23,13 +22,8 @@ def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
         integer(posting.group, "group", least=1)
         if posting.key is not None and posting.on_conflict not in {"return", "raise"}:
             # These write into an entry that is there, and may be another group's member.
-            value = shown(posting.on_conflict)
-            raise InvalidPostError(
-                f"{queue_name}: on_conflict={value} is not allowed. Allowed: return or raise, with "
-                "a group. Nothing was written.",
-                queue_name=queue_name,
-                key="on_conflict",
-                value=value,
+            raise refused(
+                queue_name, "on_conflict", posting.on_conflict, "return or raise, with a group"
             )
 
 

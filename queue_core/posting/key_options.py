@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.posting import Posting
+from queue_core.model.refusal import refused
 from queue_core.runtime.arguments import is_number
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
@@ -27,14 +28,14 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
         keep = posting.keep
         if isinstance(keep, timedelta):
             if keep < timedelta():
-                raise _refused(queue_name, "keep", keep, "a time that is not negative")
+                raise refused(queue_name, "keep", keep, "a time that is not negative")
         elif keep not in KEEPS:
-            raise _refused(queue_name, "keep", keep, f"{', '.join(KEEPS)}, or a timedelta")
+            raise refused(queue_name, "keep", keep, f"{', '.join(KEEPS)}, or a timedelta")
         if posting.on_conflict not in CONFLICTS:
-            raise _refused(queue_name, "on_conflict", posting.on_conflict, ", ".join(CONFLICTS))
+            raise refused(queue_name, "on_conflict", posting.on_conflict, ", ".join(CONFLICTS))
         wait = posting.key_wait
         if wait is not None and not (is_number(wait) and wait >= 0):
-            raise _refused(queue_name, "key_wait", wait, "seconds, 0 or more")
+            raise refused(queue_name, "key_wait", wait, "seconds, 0 or more")
 
 
 def check_needed(
@@ -50,13 +51,3 @@ def check_needed(
                 key=option,
                 value=shown(value),
             )
-
-
-def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:
-    return InvalidPostError(
-        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was "
-        "written.",
-        queue_name=queue_name,
-        key=key,
-        value=shown(value),
-    )

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from queue_core.errors import InvalidPostError
 from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.posting import OrderFailure, Posting
+from queue_core.model.refusal import refused
 from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.posting.key_options import check_needed
 from queue_core.posting.linked_post import LinkedPost
-from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
 from sql.search_keys import marked
 from sql.statements.ordered import OrderKey
@@ -31,24 +30,17 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
             continue
         name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
         if not posting.order_key:
-            raise _refused(queue_name, "order_key", posting, "a text that is not empty")
+            raise refused(queue_name, "order_key", posting.order_key, "a text that is not empty")
         if posting.order_failure not in get_args(OrderFailure):
-            raise _refused(queue_name, "order_failure", posting, "hold or skip")
+            raise refused(queue_name, "order_failure", posting.order_failure, "hold or skip")
         if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:
             # Its successor is made when the running entry ends, and would stand at another place.
-            raise _refused(
-                queue_name, "on_conflict", posting, "return, raise or replace, with an order_key"
+            raise refused(
+                queue_name,
+                "on_conflict",
+                posting.on_conflict,
+                "return, raise or replace, with an order_key",
             )
-
-
-def _refused(queue_name: str, key: str, posting: Posting, allowed: str) -> InvalidPostError:
-    value = shown(getattr(posting, key))
-    return InvalidPostError(
-        f"{queue_name}: {key}={value} is not allowed. Allowed: {allowed}. Nothing was written.",
-        queue_name=queue_name,
-        key=key,
-        value=value,
-    )
 
 
 class OrderedPosts:

@@ -7,9 +7,10 @@ from typing import get_args
 
 from sqlalchemy import Connection
 
-from queue_core.errors import EntryNotFoundError, InvalidPostError
+from queue_core.errors import EntryNotFoundError
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.posting import Awaited, OnFailed, Posting
+from queue_core.model.refusal import refused
 from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
@@ -126,17 +127,15 @@ def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
     if given is None:
         return set()
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
-        raise _refused(queue_name, "after", given, f"a collection of up to {MOST} entries")
+        raise refused(queue_name, "after", given, f"a collection of up to {MOST} entries")
     ids = {_checked(queue_name, one) for one in given}
     if len(ids) > MOST:
-        raise _refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
+        raise refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
     if posting.on_failed not in get_args(OnFailed):
-        raise _refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
+        raise refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     if ids and posting.key is not None and posting.on_conflict not in {"return", "raise"}:
         # Another entry would run with the posted payload, and it does not wait for these.
-        raise _refused(
-            queue_name, "on_conflict", posting.on_conflict, "return or raise, with after"
-        )
+        raise refused(queue_name, "on_conflict", posting.on_conflict, "return or raise, with after")
     return ids
 
 
@@ -147,14 +146,4 @@ def _checked(queue_name: str, awaited: object) -> Awaited:
         case (str() as of_queue, str() as key):
             name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
             return of_queue, name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
-    raise _refused(queue_name, "after", awaited, "ids, and pairs of a queue's name and a key")
-
-
-def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:
-    return InvalidPostError(
-        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was "
-        "written.",
-        queue_name=queue_name,
-        key=key,
-        value=shown(value),
-    )
+    raise refused(queue_name, "after", awaited, "ids, and pairs of a queue's name and a key")

@@ -94,6 +94,7 @@ def test_notifications_have_limits(make_service: MakeService) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), True, "soon"])
 def test_what_is_no_time_is_refused(cluster: Cluster, seconds: Any) -> None:
     bus = cluster.peer("a").bus
-    with pytest.raises(InvalidPostError, match=r"max_run_seconds=.*Nothing was written"):
+    with pytest.raises(InvalidPostError, match=r"max_run_seconds=.*Nothing was written") as caught:
         bus.post(Order(1), max_run_seconds=seconds)
+    assert (caught.value.key, caught.value.value) == ("max_run_seconds", repr(seconds))
     assert bus.find() == []

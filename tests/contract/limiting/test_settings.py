@@ -59,6 +59,12 @@ def test_a_limit_that_means_nothing_is_refused(make_bus: MakeBus, options: Any) 
     assert bus.limits() == []
 
 
+def test_a_refused_limit_names_the_argument_and_its_value(make_bus: MakeBus) -> None:
+    with pytest.raises(InvalidPostError) as caught:
+        make_bus().limit(rate=0)
+    assert (caught.value.key, caught.value.value) == ("rate", "0")
+
+
 def test_the_awaitable_twins_do_the_same(make_bus: MakeBus) -> None:
     bus = make_bus()
 

@@ -244,6 +244,12 @@ def test_a_pause_that_could_not_be_stored_is_refused(
     assert bus.pauses() == []
 
 
+def test_a_refused_pause_names_the_argument_and_its_value(make_bus: MakeBus) -> None:
+    with pytest.raises(InvalidPostError) as caught:
+        make_bus().pause(handler="")
+    assert (caught.value.key, caught.value.value) == ("handler", "''")
+
+
 def test_names_of_any_length_and_kind_can_be_paused(make_bus: MakeBus) -> None:
     bus = make_bus()
     name = "ä😀'%" * 250
