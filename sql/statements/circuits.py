@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
-from sql.statements.insert_new import InsertNew
+from sql.statements.insert_new import inserted
 from sql.tables import in_schema, queue_circuits
 
 
@@ -51,17 +51,16 @@ class Circuits:
 
         Waits for a transaction that opens or closes it.
         """
-        made = InsertNew(self._table).values(
-            table_name=table_name,
-            lane=lane,
-            queue_name=queue_name,
-            handler=handler,
-            since=since,
-            probe_id=probe_id,
-            failures=1,
-        )
-        kept = made.execution_options(preserve_rowcount=True)
-        return connection.execute(kept).rowcount == 1
+        row = {
+            "table_name": table_name,
+            "lane": lane,
+            "queue_name": queue_name,
+            "handler": handler,
+            "since": since,
+            "probe_id": probe_id,
+            "failures": 1,
+        }
+        return inserted(connection, self._table, row)
 
     def change_probe(
         self,

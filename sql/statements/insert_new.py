@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Insert
+from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.ext.compiler import compiles
 
 
@@ -16,6 +17,12 @@ class InsertNew(Insert):
     """
 
     inherit_cache = True
+
+
+def inserted(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row by `InsertNew`; False if it was left out."""
+    insert = InsertNew(table).values(row).execution_options(preserve_rowcount=True)
+    return connection.execute(insert).rowcount == 1
 
 
 @compiles(InsertNew)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from sql.statements.base import batches
-from sql.statements.insert_new import InsertNew
+from sql.statements.insert_new import inserted
 from sql.tables import in_schema, queue_order_heads, queue_ordered
 
 _POSTED = 2**62
@@ -52,9 +52,7 @@ class Ordered:
 
         Waits for a transaction that gives the key a head, or takes the last one away.
         """
-        values = {**key._asdict(), "record_id": record_id}
-        made = InsertNew(self.heads).values(**values).execution_options(preserve_rowcount=True)
-        return connection.execute(made).rowcount == 1
+        return inserted(connection, self.heads, {**key._asdict(), "record_id": record_id})
 
     def lock_head(self, connection: Connection, key: OrderKey) -> bool:
         """Lock the head of a key; False if it has none.

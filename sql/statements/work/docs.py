@@ -20,10 +20,10 @@ from sqlalchemy import (
     delete,
     null,
     select,
-    update,
 )
 
-from sql.statements.insert_new import InsertNew
+from sql.statements.insert_new import inserted
+from sql.statements.work.change import change_by
 from sql.tables import in_schema, work_doc_sets, work_docs
 
 NAMED = 200
@@ -68,31 +68,17 @@ class WorkDocs:
 
     def add_sets(self, connection: Connection, keys: Sequence[Pair], now: datetime) -> list[Pair]:
         """Add sets without docs, at version 0; returns those that were not there."""
+        new = {"version": 0, "arrival_date": now, "claimant": ""}
         return [
             (namespace, key)
             for namespace, key in sorted(keys)
-            if connection.execute(
-                InsertNew(self.sets)
-                .values(namespace=namespace, doc_key=key, version=0, arrival_date=now, claimant="")
-                .execution_options(preserve_rowcount=True)
-            ).rowcount
+            if inserted(connection, self.sets, {**new, "namespace": namespace, "doc_key": key})
         ]
 
     def change_sets(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write version, arrival and claimant of locked sets."""
-        sets = self.sets
-        changed = (
-            update(sets)
-            .where(
-                sets.c.namespace == bindparam("of_namespace"), sets.c.doc_key == bindparam("of_key")
-            )
-            .values(
-                {
-                    name: bindparam(f"new_{name}", type_=sets.c[name].type)
-                    for name in ("version", "arrival_date", "claimant")
-                }
-            )
-        )
+        keys = {"of_namespace": "namespace", "of_key": "doc_key"}
+        changed = change_by(self.sets, keys, ("version", "arrival_date", "claimant"))
         connection.execute(changed, list(rows))
 
     # -- docs -------------------------------------------------------------------------------------
@@ -120,28 +106,12 @@ class WorkDocs:
 
     def insert_new(self, connection: Connection, row: Mapping[str, Any]) -> bool:
         """Insert a doc; False if its id or its place is taken."""
-        return (
-            connection.execute(
-                InsertNew(self.docs).values(row).execution_options(preserve_rowcount=True)
-            ).rowcount
-            == 1
-        )
+        return inserted(connection, self.docs, row)
 
     def change(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write contents of docs in locked sets."""
-        docs = self.docs
-        changed = (
-            update(docs)
-            .where(
-                docs.c.namespace == bindparam("of_namespace"), docs.c.doc_id == bindparam("of_id")
-            )
-            .values(
-                {
-                    name: bindparam(f"new_{name}", type_=docs.c[name].type)
-                    for name in ("modified_date", *CONTENTS)
-                }
-            )
-        )
+        keys = {"of_namespace": "namespace", "of_id": "doc_id"}
+        changed = change_by(self.docs, keys, ("modified_date", *CONTENTS))
         connection.execute(changed, list(rows))
 
     def delete(self, connection: Connection, ids: Sequence[Pair]) -> None:

@@ -22,12 +22,12 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    update,
 )
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import use_of
-from sql.statements.insert_new import InsertNew
+from sql.statements.insert_new import inserted
+from sql.statements.work.change import change_by
 from sql.statements.work.claims import IDS, WorkClaims
 from sql.tables import in_schema, work_queue_settings
 
@@ -128,25 +128,12 @@ class WorkTasks(WorkClaims):
 
     def insert_new(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """Insert tasks one by one; returns the ids that are taken."""
-        return [
-            row["task_id"]
-            for row in rows
-            if connection.execute(
-                InsertNew(self.table).values(row).execution_options(preserve_rowcount=True)
-            ).rowcount
-            == 0
-        ]
+        return [row["task_id"] for row in rows if not inserted(connection, self.table, row)]
 
     def change(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write columns of locked tasks; each row has its `of_task`, and all the same others."""
         columns = [name for name in rows[0] if name != "of_task"]
-        changed = (
-            update(self.table)
-            .where(self.table.c.task_id == bindparam("of_task"))
-            .values(
-                {name: bindparam(f"new_{name}", type_=self.table.c[name].type) for name in columns}
-            )
-        )
+        changed = change_by(self.table, {"of_task": "task_id"}, columns)
         given = [
             {name if name == "of_task" else f"new_{name}": value for name, value in row.items()}
             for row in rows
