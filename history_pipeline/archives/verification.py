@@ -11,13 +11,12 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from history_pipeline.archives.agreement import patient_agreement
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.database import opened_for
 from history_pipeline.archives.manifest import DataFile, Manifest, live_files, manifest_path
 from history_pipeline.archives.place import folder
 from history_pipeline.archives.storage import ReadableStorage
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.rows.fingerprint import joined
-from history_pipeline.rows.kind import kind_of
-from queue_core.opening import open_checked
 
 _THREADS = 8
 """Files that are read at once: object storage answers late."""
@@ -125,16 +124,8 @@ def manifests_of(
     if database is None:
         return log.open(), []
     log.check_begun()
-    opened = open_checked(
-        database,
-        kind_of(log.table).main_tables(log.table),
-        auto_migrate=False,
-        application_name="stickybus-verify",
-    )
-    try:
+    with opened_for(database, log.table, "stickybus-verify") as opened:
         found = patient_agreement(log, opened)
-    finally:
-        opened.close()
     return found.manifests, [manifest_path(number) for number in sorted(found.lost)]
 
 

@@ -21,6 +21,7 @@ from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
 from history_pipeline.archives.archive import Archive, dated
+from history_pipeline.archives.database import opened_for
 from history_pipeline.archives.manifest import (
     DataFile,
     Kind,
@@ -42,7 +43,6 @@ from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import recovered
-from queue_core.opening import open_checked
 from queue_core.runtime.arguments import function
 
 _STAGES = 2
@@ -106,30 +106,24 @@ def compact_archive(
     scale = scale_of(scale, file_bytes=file_bytes)
     archive = Archive(own_session(spark), target, table)
     archive.check_begun()
-    opened = open_checked(
-        database,
-        archive.kind.main_tables(table),
-        auto_migrate=False,
-        application_name="stickybus-compact",
-    )
-    try:
-        with files_lock(opened, archive) as connection:
-            found = recovered(archive, opened)
-            if not all(found.is_logged(manifest) for manifest in found.manifests):
-                raise ArchiveConflictError(
-                    f"{archive.where} was written by an earlier version of this library. Nothing "
-                    "was written. Start `stickybus history archive` first, which takes it over.",
-                    path=archive.where,
-                )
-            now = opened.fetch(opened.dialect.database_now)
-            remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
-            days = scattered(live_files(found.manifests), scale.file_bytes)
-            if not days:
-                return Compacted(table, archive.where)
-            rewritten = _rewritten(archive, found.manifests, days, now, progress)
-            manifest = publish(archive, opened, rewritten, connection=connection)
-    finally:
-        opened.close()
+    with (
+        opened_for(database, table, "stickybus-compact") as opened,
+        files_lock(opened, archive) as connection,
+    ):
+        found = recovered(archive, opened)
+        if not all(found.is_logged(manifest) for manifest in found.manifests):
+            raise ArchiveConflictError(
+                f"{archive.where} was written by an earlier version of this library. Nothing "
+                "was written. Start `stickybus history archive` first, which takes it over.",
+                path=archive.where,
+            )
+        now = opened.fetch(opened.dialect.database_now)
+        remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
+        days = scattered(live_files(found.manifests), scale.file_bytes)
+        if not days:
+            return Compacted(table, archive.where)
+        rewritten = _rewritten(archive, found.manifests, days, now, progress)
+        manifest = publish(archive, opened, rewritten, connection=connection)
     return Compacted(
         table=table,
         target=archive.where,

@@ -23,6 +23,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from history_pipeline.archives.agreement import agreement
 from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
+from history_pipeline.archives.database import opened_for
 from history_pipeline.archives.manifest import (
     DataFile,
     Erasure,
@@ -47,7 +48,6 @@ from history_pipeline.upkeep.recovery import check_finished, recovered
 from history_pipeline.upkeep.rewriting import Rewritten, rewritten, unerased
 from queue_core.errors import InvalidPostError
 from queue_core.model.posting import SearchKey
-from queue_core.opening import open_checked
 from queue_core.storage.filter import Filter
 from queue_core.storage.search_keys import UNSET, Unset, sought_key
 
@@ -124,13 +124,7 @@ def erase_sought(
     """Erase the sought rows of an archive; see `erase_archived`."""
     log = ArchiveLog(ArrowStorage(folder(target, table)), table)
     log.check_begun()
-    opened = open_checked(
-        database,
-        kind_of(table).main_tables(table),
-        auto_migrate=False,
-        application_name="stickybus-erase",
-    )
-    try:
+    with opened_for(database, table, "stickybus-erase") as opened:
         if dry_run:
             return _erased(log, _chosen(log, agreement(log, opened).manifests, sought))
         with history_lock(opened, table) as connection, files_lock(opened, log):
@@ -144,8 +138,6 @@ def erase_sought(
                 manifests = [*manifests, publish(log, opened, new, connection=connection)]
             remove_leftovers(log, manifests, now=now, logged_runs=found.rows)
             return _erased(log, chosen, manifests[-1].run if chosen else None)
-    finally:
-        opened.close()
 
 
 class _Chosen(NamedTuple):

@@ -15,6 +15,7 @@ from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
 from history_pipeline.archives.archive import Archive
+from history_pipeline.archives.database import opened_for
 from history_pipeline.archives.manifest import (
     DataFile,
     Kind,
@@ -30,7 +31,6 @@ from history_pipeline.upkeep.files_lock import files_lock
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from history_pipeline.upkeep.recovery import check_finished, recovered
-from queue_core.opening import open_checked
 from queue_core.runtime.clock import in_utc
 
 
@@ -90,26 +90,20 @@ def expire_archive(
     limit = in_utc(before, key="before")
     archive = Archive(own_session(spark), target, table)
     archive.check_begun()
-    opened = open_checked(
-        database,
-        archive.kind.main_tables(table),
-        auto_migrate=False,
-        application_name="stickybus-expire",
-    )
-    try:
-        with files_lock(opened, archive) as connection:
-            found = recovered(archive, opened)
-            check_finished(archive, found)
-            now = opened.fetch(opened.dialect.database_now)
-            remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
-            first_left = limit.astimezone(UTC).date().isoformat()
-            old = [file for file in live_files(found.manifests) if file.event_date < first_left]
-            if not old:
-                return Expired(table, archive.where, limit)
-            new = _without(found.manifests, old, limit, now)
-            manifest = publish(archive, opened, new, connection=connection)
-    finally:
-        opened.close()
+    with (
+        opened_for(database, table, "stickybus-expire") as opened,
+        files_lock(opened, archive) as connection,
+    ):
+        found = recovered(archive, opened)
+        check_finished(archive, found)
+        now = opened.fetch(opened.dialect.database_now)
+        remove_leftovers(archive, found.manifests, now=now, logged_runs=found.rows)
+        first_left = limit.astimezone(UTC).date().isoformat()
+        old = [file for file in live_files(found.manifests) if file.event_date < first_left]
+        if not old:
+            return Expired(table, archive.where, limit)
+        new = _without(found.manifests, old, limit, now)
+        manifest = publish(archive, opened, new, connection=connection)
     days = sorted({file.event_date for file in old})
     return Expired(
         table=table,
