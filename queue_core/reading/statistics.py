@@ -30,7 +30,8 @@ class QueueStats(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         table: The main table.
         queue_name: The bus, or `service:queue`.
-        available: Live entries that wait, posted within the age.
+        available: Live entries that may be claimed once they are due, posted within the age.
+        waiting: Live entries that wait for others, posted within the age.
         in_processing: Live entries that a node runs, posted within the age.
         processed: Entries that ended PROCESSED within the age.
         failed: Entries that ended FAILED within the age.
@@ -41,6 +42,7 @@ class QueueStats(msgspec.Struct, kw_only=True, frozen=True):
     table: str
     queue_name: str
     available: int = 0
+    waiting: int = 0
     in_processing: int = 0
     processed: int = 0
     failed: int = 0

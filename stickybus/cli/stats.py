@@ -22,6 +22,7 @@ app = typer.Typer(
 QUEUE = {"table": "TABLE", "queue_name": "QUEUE"}
 COUNTS = {
     "available": "AVAILABLE",
+    "waiting": "WAITING",
     "in_processing": "IN_PROCESSING",
     "processed": "PROCESSED",
     "failed": "FAILED",
