@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 import msgspec
@@ -13,7 +13,10 @@ from queue_core.model.states import State
 
 
 class Following(msgspec.Struct, kw_only=True):
-    """An entry as it will be posted, but for its queue and the date of that."""
+    """An entry as it will be posted, but for its queue and its dates.
+
+    Those that it has are of the time at which it was made.
+    """
 
     creating_owner: str
     class_name: str
@@ -24,6 +27,7 @@ class Following(msgspec.Struct, kw_only=True):
     future_user_token: str | None
     search_key1: int | None
     search_key2: int | None
+    created_date: datetime
     effective_date: datetime
     headers: str | None
 
@@ -33,11 +37,16 @@ class Following(msgspec.Struct, kw_only=True):
         return cls(**{name: row[name] for name in cls.__struct_fields__})
 
     def row(self, queue_name: str, now: datetime) -> dict[str, Any]:
-        """The row to insert, which any node may claim."""
+        """The row to insert, which any node may claim.
+
+        It is not due before `now`, and keeps the head start of its priority.
+        """
+        head_start = max(timedelta(), self.created_date - self.effective_date)
         return {
             **msgspec.structs.asdict(self),
             "queue_name": queue_name,
             "created_date": now,
+            "effective_date": max(now, self.effective_date) - head_start,
             "processing_owner": None,
             "processing_available_date": None,
             "lane": ANY_NODE,

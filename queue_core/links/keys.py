@@ -131,7 +131,7 @@ class KeyLink:
             "record_id": record_id,
             "requeue": None,
             "look_date": (
-                later(following.effective_date, LOOK_SECONDS) if row.keep == PERIOD else None
+                later(values["effective_date"], LOOK_SECONDS) if row.keep == PERIOD else None
             ),
         }
         self.keys.change(connection, self.table_name, row.queue_name, [row.entry_key], fresh)

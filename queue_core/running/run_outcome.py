@@ -53,15 +53,18 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     dates = [so_far.due for name, so_far in waiting.items() if name not in run.broken]
     if waiting:
         now = clock.now()
+        # An entry that waits for a circuit runs with it.
         at = min(dates, default=now)
+        # An entry that runs again at once keeps the head start of its priority; no date in the
+        # future could have one.
+        goes_first = at <= now and _has_head_start(entry)
         return Retried(
             entry=entry,
-            # An entry that waits for a circuit runs with it. An entry that runs again at
-            # once keeps the head start of its priority; no date in the future could have one.
-            at=min(at, entry.effective_date) if at <= now and _has_head_start(entry) else at,
+            at=min(at, entry.effective_date) if goes_first else at,
             error_count=error_count,
-            # A single subscriber's count and date are the entry's own.
-            progress={} if run.has_one_subscriber else run.progress,
+            # A single subscriber's count is the entry's own, and so is its date, but for a head
+            # start.
+            progress={} if run.has_one_subscriber and not goes_first else run.progress,
             started_date=run.started_date,
             opens=None if dates else next(iter(run.broken.values())),
         )
@@ -93,7 +96,7 @@ def _after_failure(
     if isinstance(before, RetryDue):
         failures, due = before.failures, before.due
     else:
-        failures, due = 0 if counted else entry.error_count, entry.effective_date
+        failures, due = 0 if counted else entry.error_count, entry.due_since
     failures = min(failures + 1, LARGEST_COUNT)
     failure = Failure(error=error, error_count=failures, effective_date=due, now=clock.now())
     policy = subscriber.retry or policy

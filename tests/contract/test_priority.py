@@ -69,6 +69,27 @@ def test_a_later_retry_has_no_head_start(cluster: Cluster) -> None:
     assert len(peer.handler.events) == 1
 
 
+@pytest.mark.parametrize("priority", ["normal", "high", "urgent"])
+@pytest.mark.parametrize(
+    ("waited", "minutes"),
+    [(0, [5, 15, 60, 360, 1440]), (30, [30, 40, 85, 385, 1465]), (120, [120, 130, 175, 475, 1555])],
+)
+def test_a_schedule_of_retries_keeps_its_distances_whatever_the_priority(
+    cluster: Cluster, priority: Any, waited: int, minutes: list[int]
+) -> None:
+    peer = cluster.peer("a", retry=ScheduledRetries(), lease_seconds=1e6)
+    peer.handler = Recorder(failures=99)
+    posted, runs = cluster.clock.now(), list[int]()
+    peer.join().bus.post(Order(1), priority=priority)
+    cluster.clock.advance(seconds=60 * waited)
+    while peer.lifecycle.run_due() and peer.bus.find():
+        [entry] = peer.bus.find()
+        due = max(entry.effective_date, cluster.clock.now())
+        runs.append((due - posted) // timedelta(minutes=1))
+        cluster.clock.advance_to(due)
+    assert runs == minutes
+
+
 def test_a_head_start_is_no_lateness(cluster: Cluster) -> None:
     peer = cluster.peer("a")
     contexts = list[Any]()

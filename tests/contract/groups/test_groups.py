@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from stickybus import (
     InvalidPostError,
     NotificationService,
     Posting,
+    ScheduledRetries,
     State,
 )
 from tests.contract.cluster import Cluster, Peer
@@ -32,7 +34,7 @@ from tests.contract.groups.looks import (
     open_group,
     rows,
 )
-from tests.contract.harness import Order
+from tests.contract.harness import Order, Recorder
 
 
 def test_a_group_is_complete_once_it_is_sealed_and_all_its_members_have_ended(
@@ -75,6 +77,32 @@ def test_a_callback_is_told_of_its_group(cluster: Cluster) -> None:
     [entry] = peer.bus.history()
     assert entry.captured == {"tenant": "t", "group_id": str(group)}
     assert (entry.search_key1, entry.user_token, entry.creating_owner) == ("k", "u", "a")
+
+
+def test_retries_of_a_callback_count_from_the_completion(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ScheduledRetries((2, 4, 6)))
+    peer.handler = Recorder(failures=99)
+    group = peer.bus.open_group(on_finished=Order(FINISHED))
+    cluster.live(7, peer)
+    peer.bus.seal(group)
+    completed = cluster.clock.now()
+    peer.run()
+    [callback] = peer.bus.find()
+    assert callback.error_count == peer.handler.calls == 1
+    assert callback.effective_date == completed + timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(("priority", "head_start"), [("normal", 0), ("high", 600)])
+def test_a_callback_is_due_at_the_completion_with_its_priority(
+    cluster: Cluster, priority: Any, head_start: int
+) -> None:
+    peer = cluster.join("a")
+    group = peer.bus.open_group(on_finished=Posting(event=Order(FINISHED), priority=priority))
+    cluster.live(7, peer)
+    peer.bus.seal(group)
+    [callback] = peer.bus.find()
+    assert callback.due_since == callback.created_date == cluster.clock.now()
+    assert callback.created_date - callback.effective_date == timedelta(seconds=head_start)
 
 
 def test_a_member_tells_why_the_callbacks_have_not_come(cluster: Cluster) -> None:
