@@ -207,6 +207,21 @@ def test_what_runs_is_run_once_more_with_the_newest_payload(poster: Peer, cluste
     assert poster.bus.post(Order(5), key="a").created
 
 
+@pytest.mark.parametrize(("delay", "due"), [(None, 3), (2, 3), (9, 9)])
+def test_what_runs_once_more_is_not_due_before_the_first_run_has_ended(
+    poster: Peer, cluster: Cluster, delay: int | None, due: int
+) -> None:
+    poster.bus.post(Order(1), key="a")
+    node, posted = cluster.join("node"), cluster.clock.now()
+    node.claim()
+    poster.bus.post(Order(2), key="a", on_conflict="requeue", delay=delay)
+    cluster.clock.advance(seconds=3)
+    node.lifecycle.run_due()
+    [follower] = poster.bus.find()
+    assert follower.created_date == posted + timedelta(seconds=3)
+    assert follower.effective_date == posted + timedelta(seconds=due)
+
+
 def test_what_has_ended_is_run_once_more(poster: Peer, cluster: Cluster) -> None:
     node = cluster.join("node")
     poster.bus.post(Order(1), key="a", keep="forever")
