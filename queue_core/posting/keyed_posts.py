@@ -15,17 +15,18 @@ import msgspec
 from sqlalchemy import Connection
 
 from queue_core.errors import DuplicateKeyError
+from queue_core.links import ordering
+from queue_core.links.circuits import PROBE_MARK
 from queue_core.links.following import Following
+from queue_core.links.groups import GROUP_MARK
 from queue_core.links.hold import WAITING, Hold
 from queue_core.links.keys import KEY_MARK
-from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.keyed import Answer, KeyState, Posted
-from queue_core.model.run_limit import LIMIT_MARK
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.posting.taken_keys import TakenKeys
 from queue_core.runtime.shown import shown
-from sql.search_keys import marks_of, with_marks
+from sql.search_keys import AWAITED, marks_of, with_marks
 
 _ANSWERS = {
     KeyState.QUEUED: Answer.ALREADY_QUEUED,
@@ -46,6 +47,15 @@ _REPLACED = (
     "search_key2",
     "effective_date",
 )
+_OF_ENTRY = {
+    KEY_MARK,
+    ordering.KEY_MARK,
+    ordering.FAILURE_MARK,
+    GROUP_MARK,
+    AWAITED,
+    PROBE_MARK,
+}
+"""The marks that an entry keeps when another posting replaces its own: they are its links."""
 
 
 class KeyedPosts:
@@ -217,10 +227,8 @@ class KeyedPosts:
 
     def _replace(self, draft: Draft, hold: Hold) -> None:
         """Write the draft into an entry that waits, and is locked."""
-        # Marks of other features belong to the entry, search keys and limits to the new posting.
-        marks = marks_of(self._headers[hold.record_id])
-        for mark in (LIMIT_MARK, LIMIT_KEY_MARK):
-            marks.pop(mark, None)
+        headers = self._headers[hold.record_id]
+        marks = {mark: text for mark, text in marks_of(headers).items() if mark in _OF_ENTRY}
         values = {
             **{name: draft.row[name] for name in _REPLACED},
             "headers": with_marks(draft.row["headers"], marks),

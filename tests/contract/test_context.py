@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,6 +102,22 @@ def test_it_survives_a_retry_and_a_node_without_the_variable_runs_the_entry(
     drain(other)
     other.close()
     assert seen == ["r1", "r1", "unset"]
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_what_replaces_an_entry_brings_its_own(database_url: URL, on_conflict: Any) -> None:
+    bus, seen = bus_of(database_url, REQUEST, TENANT), list[tuple[int, str, str]]()
+
+    @bus.subscribe(Order)
+    def handle(order: Order) -> None:
+        seen.append((order.number, REQUEST.get("unset"), TENANT.get()))
+
+    first, again = partial(bus.post, key="a"), partial(bus.post, key="a", on_conflict=on_conflict)
+    in_context(lambda: first(Order(1), delay=3_600), request="r1", tenant="t1")
+    in_context(lambda: again(Order(2)), tenant="t2")
+    drain(bus)
+    bus.close()
+    assert seen == [(2, "unset", "t2")]
 
 
 def test_notifications_have_it_too(database_url: URL) -> None:
