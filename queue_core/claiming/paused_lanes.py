@@ -20,7 +20,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.newest_read import NewestRead
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
-from queue_core.model.lanes import PROBES, Lane
+from queue_core.model.lanes import RETURNING, Lane
 from queue_core.model.pause import Pause
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.runtime.log import get_logger
@@ -76,7 +76,7 @@ class PausedLanes:
             return  # and again in the next turn
         ended = {lane for lane in lanes if not self.pauses.holds(lane)}
         if ended and self._chooses_probes():
-            ended.add(PROBES)
+            ended.add(RETURNING)
         self._learn_circuits(self._open_circuits() if ended else {})
         ended -= self._circuits.keys()
         more = bring_back(self._holdings, sorted(ended))

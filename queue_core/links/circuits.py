@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row
 from queue_core.links.link import Ending
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry, SubscriberProgress
-from queue_core.model.lanes import PROBES, Lane, circuit_lane
+from queue_core.model.lanes import RETURNING, Lane, circuit_lane
 from queue_core.model.outcome import Break
 from queue_core.model.retry_policies import delay_after
 from queue_core.model.states import State
@@ -176,5 +176,5 @@ class Circuits:
         values = {"effective_date": date, "headers": with_marks(row.headers, {PROBE_MARK: ""})}
         self._entries.change(connection, record_id=record_id, values=values)
         self._entries.change_lane(
-            connection, ids=[record_id], from_lane=lane, to_lane=PROBES, suspect_lane=PROBES
+            connection, ids=[record_id], from_lane=lane, to_lane=RETURNING, suspect_lane=RETURNING
         )

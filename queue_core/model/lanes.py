@@ -40,8 +40,10 @@ PAUSED = "!paused:"
 AFTER_PAUSED = "!paused;"
 """The lanes of paused entries lie before it."""
 
-PROBES = Lane(PAUSED + "probes")
-"""Lane of the entries that were chosen as probes, until a node brings them to where they run.
+RETURNING = Lane(PAUSED + "returning")
+"""Lane of the entries that were chosen as probes, or replaced in the lane of a pause or circuit.
+
+They stand in it until a node brings them to where they run.
 
 To the node that has posted it, if that lives: that takes more than to move it within a transaction.
 """

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from queue_core.errors import DuplicateKeyError
 from queue_core.links import ordering
@@ -22,6 +23,7 @@ from queue_core.links.groups import GROUP_MARK
 from queue_core.links.hold import WAITING, Hold
 from queue_core.links.keys import KEY_MARK
 from queue_core.model.keyed import Answer, KeyState, Posted
+from queue_core.model.lanes import ANY_NODE, RETURNING, SUSPECT, is_keyed, is_paused
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.posting.taken_keys import TakenKeys
@@ -72,8 +74,8 @@ class KeyedPosts:
         self._taken = TakenKeys(post, drafts, self._by_key)
         self._new = dict[str, Draft]()
         """By key, the draft whose entry has it from now on."""
-        self._headers = dict[int, str | None]()
-        """Of entries that wait, and are locked."""
+        self._waiting = dict[int, Row[Any]]()
+        """By id, (record_id, headers, lane) of entries that wait, and are locked."""
         self._same = list[tuple[Draft, str, Answer]]()
         """Drafts whose answer is such an entry."""
 
@@ -156,7 +158,7 @@ class KeyedPosts:
         if relied:
             main = self._post.store.statements.main
             waiting = self._keys.lock_waiting(self._post.connection, main, ids=list(relied))
-            self._headers |= {record_id: row.headers for record_id, row in waiting.items()}
+            self._waiting |= waiting
             for record_id, hold in relied.items():
                 if record_id not in waiting:
                     hold.has_started()
@@ -227,8 +229,10 @@ class KeyedPosts:
 
     def _replace(self, draft: Draft, hold: Hold) -> None:
         """Write the draft into an entry that waits, and is locked."""
-        headers = self._headers[hold.record_id]
-        marks = {mark: text for mark, text in marks_of(headers).items() if mark in _OF_ENTRY}
+        replaced = self._waiting[hold.record_id]
+        marks = {
+            mark: text for mark, text in marks_of(replaced.headers).items() if mark in _OF_ENTRY
+        }
         values = {
             **{name: draft.row[name] for name in _REPLACED},
             "headers": with_marks(draft.row["headers"], marks),
@@ -238,8 +242,29 @@ class KeyedPosts:
         self._post.store.statements.change(
             self._post.connection, record_id=hold.record_id, values=values
         )
+        self._judge_anew(replaced)
         draft.changed = draft.row["effective_date"]
         self._answer(draft, Posted(hold.record_id, Answer.UPDATED))
+
+    def _judge_anew(self, replaced: Row[Any]) -> None:
+        """Let an entry go that waited behind what does not concern its new posting, perhaps.
+
+        That is the limit of another key, or the pause or circuit of a handler. The next claim sets
+        it aside again where it has to.
+        """
+        if is_keyed(replaced.lane):
+            to_lane, suspect_lane = ANY_NODE, SUSPECT
+        elif is_paused(replaced.lane):
+            to_lane = suspect_lane = RETURNING
+        else:
+            return
+        self._post.store.statements.change_lane(
+            self._post.connection,
+            ids=[replaced.record_id],
+            from_lane=replaced.lane,
+            to_lane=to_lane,
+            suspect_lane=suspect_lane,
+        )
 
     def _requeue(self, key: str, draft: Draft) -> None:
         """Keep the draft until the entry that runs has ended."""

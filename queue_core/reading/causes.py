@@ -12,7 +12,7 @@ from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import RetryDue
 from queue_core.model.lanes import (
     PARKED,
-    PROBES,
+    RETURNING,
     SUSPECT,
     WAITING_LANE,
     circuit_lane,
@@ -61,7 +61,7 @@ def _paused(case: Case) -> Iterator[Reason]:
                 "until": pause.until,
             },
         )
-    lanes = {PROBES, *(one.lane for one in case.pauses)}
+    lanes = {RETURNING, *(one.lane for one in case.pauses)}
     lanes |= {circuit_lane(one.queue_name, one.handler) for one in case.circuits}
     if is_paused(case.entry.lane) and case.entry.lane not in lanes:
         yield Reason(

@@ -43,13 +43,14 @@ class KeyEntries(KeyShapes):
     def lock_waiting(
         self, connection: Connection, main: Table, *, ids: Sequence[int]
     ) -> dict[int, Row[Any]]:
-        """Lock those of `ids` that wait, without waiting for any; (record_id, headers) by id.
+        """Lock those of `ids` that wait, without waiting for any; (record_id, headers, lane) by id.
 
         An entry that another transaction holds is on its way to run, mostly.
         """
         found = dict[int, Row[Any]]()
         for batch in key_batches(sorted(set(ids))):
-            statement = self._looked_up(main, select(main.c.record_id, main.c.headers)).where(
+            columns = main.c.record_id, main.c.headers, main.c.lane
+            statement = self._looked_up(main, select(*columns)).where(
                 main.c.record_id.in_(batch), main.c.processing_state.in_([AVAILABLE, WAITING])
             )
             locked = statement.order_by(main.c.record_id).with_for_update(skip_locked=True)
