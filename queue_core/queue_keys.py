@@ -13,7 +13,7 @@ class QueueKeys:
     """The keys of one queue, in the caller's transaction or in another."""
 
     def __init__(self, engine: QueueEngine, queue_name: str) -> None:
-        self._keys, self._keys_of = Keys(engine.store), queue_name
+        self._engine, self._keys, self._keys_of = engine, Keys(engine.store), queue_name
 
     def key_status(self, key: str, *, connection: CallersConnection | None = None) -> KeyStatus:
         """Tell where a key stands.
@@ -38,6 +38,8 @@ class QueueKeys:
     def release_key(self, key: str, *, connection: CallersConnection | None = None) -> bool:
         """Free a key by hand. An entry that lives goes on without it.
 
+        One that was to run after it (`on_conflict="requeue"`) is posted at once, without the key.
+
         Args:
             key: The key.
             connection: As for `PersistentBus.post`: the release is part of its transaction.
@@ -50,7 +52,10 @@ class QueueKeys:
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
         """
-        return self._keys.release(self._keys_of, key, connection=connection)
+        released = self._keys.release(self._keys_of, key, connection=connection)
+        if released:  # what was to follow its entry may start
+            self._engine.poster.rescheduled(self._engine.store.now(connection), connection)
+        return released
 
     async def key_status_async(
         self, key: str, *, connection: AsyncCallersConnection | None = None

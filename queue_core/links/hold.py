@@ -46,6 +46,10 @@ class Hold(msgspec.Struct):
         """Its entry waits no more: somebody has it."""
         self.state, self.held = KeyState.LOCKED, self.keep != WAITING
 
+    def is_followed_by(self, record_id: int) -> None:
+        """The entry that was to follow its own has just been posted."""
+        self.record_id, self.state, self.held = record_id, KeyState.QUEUED, True
+
 
 def hold_of(row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: datetime) -> Hold:
     """The state of a key by its row, and by the row of its entry, live or past."""

@@ -103,7 +103,7 @@ class KeyLink:
         for row in rows:
             _, state, asked = ends[row.record_id]
             if row.requeue is not None:
-                self._follow(connection, row)
+                self.follow(connection, row)
             elif asked is not None and row.keep != FOREVER:
                 period = state, PERIOD, asked.total_seconds()
                 kept.setdefault(period, []).append(row.entry_key)
@@ -122,19 +122,22 @@ class KeyLink:
             }
             self.keys.change(connection, self.table_name, queue_name, keys, values)
 
-    def _follow(self, connection: Connection, row: Row[Any]) -> None:
-        """Insert the entry that was to follow."""
-        following = msgspec.json.decode(row.requeue, type=Following)
-        values = following.row(row.queue_name, self._clock.now())
-        [record_id] = self._statements.insert(connection, [values])
+    def follow(self, connection: Connection, row: Row[Any]) -> tuple[int, datetime]:
+        """Insert the entry that was to follow. It has the key; returns its id and date."""
+        record_id, date = self._insert_requeued(connection, row)
         fresh = {
             "record_id": record_id,
             "requeue": None,
-            "look_date": (
-                later(values["effective_date"], LOOK_SECONDS) if row.keep == PERIOD else None
-            ),
+            "look_date": later(date, LOOK_SECONDS) if row.keep == PERIOD else None,
         }
         self.keys.change(connection, self.table_name, row.queue_name, [row.entry_key], fresh)
+        return record_id, date
+
+    def _insert_requeued(self, connection: Connection, row: Row[Any]) -> tuple[int, datetime]:
+        following = msgspec.json.decode(row.requeue, type=Following)
+        values = following.row(row.queue_name, self._clock.now())
+        [record_id] = self._statements.insert(connection, [values])
+        return record_id, values["effective_date"]
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`. It waits for posts that have locked the key."""
@@ -156,7 +159,8 @@ class KeyLink:
     ) -> None:
         """See `Link.retried`. The copy gets the key again.
 
-        Raises DuplicateKeyError if another entry has it by now; by `force` it goes on without.
+        An entry that was to follow the old one, and does not stand yet, follows the copy. Raises
+        DuplicateKeyError if another entry has the key by now; by `force` it goes on without.
         """
         del before
         key, queue_name, record_id = key_of(old.headers), old.queue_name, old.record_id
@@ -168,7 +172,7 @@ class KeyLink:
             rows=[KeyRow(key, None, LIVING, None)],
             taken_by=taken_by,
         )
-        keep, seconds = LIVING, None
+        keep, seconds, requeue = LIVING, None, None
         if found and found[0].taken_by != taken_by:
             hold = self.holds(connection, found)[key]
             if hold.held and hold.record_id != record_id:
@@ -183,7 +187,7 @@ class KeyLink:
                     record_id=hold.record_id,
                     answer=hold.state.value,
                 )
-            keep, seconds = hold.keep, hold.keep_seconds
+            keep, seconds, requeue = hold.keep, hold.keep_seconds, found[0].requeue
         self.keys.put(
             connection,
             self.table_name,
@@ -192,6 +196,21 @@ class KeyLink:
             taken_by=taken_by,
             look=later(self._clock.now(), LOOK_SECONDS),
         )
+        if requeue is not None:
+            values = {"requeue": requeue, "look_date": self._clock.now()}
+            self.keys.change(connection, self.table_name, queue_name, [key], values)
+
+    # -- by hand ----------------------------------------------------------------------------------
+
+    def release(self, connection: Connection, queue_name: str, key: str) -> bool:
+        """Free a key; False if nobody had it. An entry that was to follow is posted at once."""
+        # A key that is not there must not be locked: InnoDB would lock the gap.
+        if not self.keys.find(connection, self.table_name, queue_name, keys=[key]):
+            return False
+        for row in self.keys.find(connection, self.table_name, queue_name, keys=[key], lock=True):
+            if row.requeue is not None:
+                self._insert_requeued(connection, row)
+        return self.keys.remove(connection, self.table_name, queue_name, [key]) == 1
 
     # -- maintenance ------------------------------------------------------------------------------
 
@@ -226,7 +245,7 @@ class KeyLink:
             if entry is not None:
                 values["look_date"] = later(max(now, entry.effective_date), LOOK_SECONDS)
             elif row.requeue is not None:
-                self._follow(connection, row)
+                self.follow(connection, row)
             elif not hold.held:
                 free.append(row.entry_key)
             else:

@@ -76,6 +76,8 @@ class KeyedPosts:
         """By key, the draft whose entry has it from now on."""
         self._waiting = dict[int, Row[Any]]()
         """By id, (record_id, headers, lane) of entries that wait, and are locked."""
+        self._requeues = set[str]()
+        """Keys whose entries another one is to follow."""
         self._same = list[tuple[Draft, str, Answer]]()
         """Drafts whose answer is such an entry."""
 
@@ -150,6 +152,11 @@ class KeyedPosts:
             holds = self._post.store.reaching(partial(self._post.store.database.fetch, read))
         else:
             holds = self._link.holds(self._post.connection, others)
+        for row in others:
+            if holds[row.entry_key].state is KeyState.DONE_WITH_REQUEUE:
+                self._follow(row, holds[row.entry_key])
+            elif row.requeue is not None:
+                self._requeues.add(row.entry_key)
         relied = {
             hold.record_id: hold
             for key, hold in holds.items()
@@ -163,6 +170,12 @@ class KeyedPosts:
                 if record_id not in waiting:
                     hold.has_started()
         return holds
+
+    def _follow(self, row: Row[Any], hold: Hold) -> None:
+        """Make up for an end that has passed the key over: what was to follow has it now."""
+        record_id, date = self._link.follow(self._post.connection, row)
+        hold.is_followed_by(record_id)
+        self._by_key[row.entry_key][0].changed = date
 
     def _relies(self, key: str, hold: Hold) -> bool:
         """Whether the post relies on an entry's not having begun."""
@@ -185,6 +198,7 @@ class KeyedPosts:
                 raise self._duplicate(key, hold.record_id, _ANSWERS[hold.state])
             case "replace" | "debounce" if hold.waits:
                 self._replace(draft, hold)
+                self._drop_requeue(key)
             case "debounce" if hold.runs:
                 self._gain(key, draft)
             case "requeue" if hold.runs:
@@ -277,6 +291,18 @@ class KeyedPosts:
         self._keys.change(
             self._post.connection, self._link.table_name, self._post.queue_name, [key], values
         )
+
+    def _drop_requeue(self, key: str) -> None:
+        """What was to follow the entry is older than what has just replaced that one."""
+        if key in self._requeues:
+            self._requeues.discard(key)
+            self._keys.change(
+                self._post.connection,
+                self._link.table_name,
+                self._post.queue_name,
+                [key],
+                {"requeue": None},
+            )
 
     # -- after the insertion ----------------------------------------------------------------------
 

@@ -42,14 +42,9 @@ class Keys:
     ) -> bool:
         """Free a key of a queue. False if nobody had it. Raises InvalidPostError."""
         key = self._checked(queue_name, key)
-
-        def work(inner: Connection) -> bool:
-            # A key that is not there must not be locked: InnoDB would lock the gap.
-            if not self._link.keys.find(inner, self._table, queue_name, keys=[key]):
-                return False
-            return self._link.keys.remove(inner, self._table, queue_name, [key]) == 1
-
-        return self._store.write(connection, queue_name, work)
+        return self._store.write(
+            connection, queue_name, lambda inner: self._link.release(inner, queue_name, key)
+        )
 
     def all_keys(self, queue_name: str | None, limit: int | None) -> list[KeyStatus]:
         """The keys of one queue, or of all (None), by queue and key."""

@@ -99,10 +99,10 @@ def release(
     Examples:
       stickybus keys release invoice-41 --table notifications --queue shop:invoices
     """
-    from queue_core.reading.keys import Keys
+    from queue_core.queue_keys import QueueKeys
 
     with opened(url, table) as engine:
-        released = Keys(engine.store).release(queue, key)
+        released = QueueKeys(engine, queue).release_key(key)
     if as_json:
         write_json({"released": released})
     elif released:

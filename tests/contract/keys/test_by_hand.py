@@ -92,6 +92,21 @@ def test_a_released_key_is_free(poster: Peer, cluster: Cluster) -> None:
     assert state(poster) is KeyState.UNKNOWN
 
 
+def test_what_was_to_follow_runs_also_if_the_key_is_released(
+    poster: Peer, cluster: Cluster
+) -> None:
+    node = cluster.join("node")
+    poster.bus.post(Order(1), key="a")
+    node.claim()
+    poster.bus.post(Order(2), key="a", on_conflict="requeue")
+    assert poster.bus.release_key("a")
+    assert state(poster) is KeyState.UNKNOWN
+    assert poster.bus.post(Order(3), key="a").created
+    node.run()
+    assert sorted(handled(node)) == [1, 2, 3]
+    assert state(poster) is KeyState.UNKNOWN
+
+
 def test_a_release_and_a_look_are_part_of_the_callers_transaction(
     poster: Peer, engine: Engine
 ) -> None:

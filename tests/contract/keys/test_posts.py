@@ -19,6 +19,7 @@ from stickybus import (
     NameTooLongError,
     Posted,
     Posting,
+    ScheduledRetries,
     State,
 )
 from stickybus.testing import drain
@@ -220,6 +221,25 @@ def test_what_runs_once_more_is_not_due_before_the_first_run_has_ended(
     [follower] = poster.bus.find()
     assert follower.created_date == posted + timedelta(seconds=3)
     assert follower.effective_date == posted + timedelta(seconds=due)
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_what_replaces_an_entry_is_newer_than_what_was_to_follow_it(
+    poster: Peer, cluster: Cluster, on_conflict: Any
+) -> None:
+    node = cluster.join("node", retry=ScheduledRetries((60,)))
+    node.handler = Recorder(failures=1)
+    first = poster.bus.post(Order(1), key="a")
+    node.claim()
+    poster.bus.post(Order(2), key="a", on_conflict="requeue")
+    node.run()
+    again = poster.bus.post(Order(3), key="a", on_conflict=on_conflict)
+    assert (again, again.answer) == (first, Answer.UPDATED)
+    node.run()
+    cluster.live(60, node)
+    node.run()
+    assert handled(node) == [1, 3]
+    assert poster.bus.post(Order(4), key="a").created
 
 
 def test_what_has_ended_is_run_once_more(poster: Peer, cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ from stickybus import Answer, DuplicateKeyError, KeyLockedError, Posting
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import Orders
-from tests.contract.harness import BOUND_SECONDS, Order, see_what_changes
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, see_what_changes
 from tests.contract.keys.test_posts import handled, numbers
 from tests.contract.transactions.test_raw_connections import Connect, connect
 
@@ -241,6 +241,62 @@ def test_a_requeue_that_commits_after_the_end_runs_soon(
     node.run()
     assert handled(node) == [1, 2]
     assert poster.bus.post(Order(3), key="a").created
+
+
+def passed_over(
+    poster: Peer, cluster: Cluster, connection: Connection, *, failures: int = 0
+) -> tuple[Peer, int]:
+    """A node, and an entry that has ended before a requeue of its key was committed."""
+    node = cluster.join("node")
+    node.handler = Recorder(failures=failures)
+    record_id = poster.bus.post(Order(1), key="a")
+    node.claim()
+    poster.bus.post(Order(2), key="a", on_conflict="requeue", connection=connection)
+    node.run()
+    connection.commit()
+    return node, record_id
+
+
+@needs.many_writers
+@pytest.mark.parametrize(
+    ("on_conflict", "follower"), [("return", 2), ("replace", 3), ("requeue", 2)]
+)
+def test_a_requeue_that_commits_after_the_end_has_the_key_for_the_next_post(
+    poster: Peer,
+    cluster: Cluster,
+    two: tuple[Connection, Connection],
+    on_conflict: Any,
+    follower: int,
+) -> None:
+    node, record_id = passed_over(poster, cluster, two[0])
+    again = poster.bus.post(Order(3), key="a", on_conflict=on_conflict)
+    assert not again.created
+    assert again > record_id
+    node.run()
+    assert handled(node) == [1, follower]
+    assert poster.bus.post(Order(4), key="a").created
+
+
+@needs.many_writers
+def test_a_requeue_that_commits_after_the_end_follows_the_retry(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection]
+) -> None:
+    node, record_id = passed_over(poster, cluster, two[0], failures=4)
+    again = poster.bus.retry(record_id)
+    assert poster.bus.post(Order(3), key="a") == again
+    node.run()
+    assert handled(node)[4:] == [1, 2]
+    assert poster.bus.post(Order(4), key="a").created
+
+
+@needs.many_writers
+def test_a_requeue_that_commits_after_the_end_runs_also_if_the_key_is_released(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection]
+) -> None:
+    node, _ = passed_over(poster, cluster, two[0])
+    assert poster.bus.release_key("a")
+    node.run()
+    assert handled(node) == [1, 2]
 
 
 @needs.many_writers
