@@ -147,9 +147,11 @@ class Membership:
 
     def describe(self) -> dict[str, Any]:
         """See `member.Member`."""
+        history = self._config.history
         return {
             "table": self._config.table,
             "mode": self._config.mode.value,
+            **({} if history == "all" else {"history": history}),
             **self._router.describe(),
         }
 

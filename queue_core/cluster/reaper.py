@@ -24,10 +24,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import redispatch
-from queue_core.cluster.served_tables import outliving, served
 from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.links.keys import LOOK_BATCH
+from queue_core.links.served_tables import outliving, served
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import AFTER_KEYED, ANY_NODE, KEYED, SUSPECT, is_node_lane
 from queue_core.model.states import State

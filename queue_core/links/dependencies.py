@@ -24,6 +24,7 @@ from sqlalchemy import Connection, Row
 from queue_core.links.link import Ending
 from queue_core.links.links import Links, carries, is_awaited
 from queue_core.links.ordering import Ordering
+from queue_core.links.serving_nodes import ServingNodes
 from queue_core.links.verdict import UNKNOWN, Verdict, reason_of, verdict_on
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE
@@ -53,11 +54,13 @@ class Dependencies:
         clock: Clock,
         *,
         ordering: Ordering,
+        nodes: ServingNodes,
         others: Links,
     ) -> None:
         """`others`: the links of other kinds, which are told of cancelled entries."""
         self.statements = waits
         self._ordering = ordering
+        self._nodes = nodes
         self._entries = entries
         self._clock = clock
         self._table = entries.main.name
@@ -72,8 +75,12 @@ class Dependencies:
         *,
         on_failed: Mapping[int, str],
         lanes: Mapping[int, str],
+        ends: Mapping[int, str],
     ) -> None:
-        """Enter the waits of new entries, by the ids of those. A look decides about them."""
+        """Enter the waits of new entries, by the ids of those. A look decides about them.
+
+        `ends`: the states in which awaited entries have ended, of those that are nowhere.
+        """
         now = self._clock.now()
         rows = [
             {
@@ -81,6 +88,7 @@ class Dependencies:
                 **wait._asdict(),
                 "on_failed": on_failed[wait.waiter_id],
                 "lane": lanes[wait.waiter_id],
+                "awaited_state": ends.get(wait.awaited_id),
                 "look_date": now,
             }
             for wait in waits
@@ -203,6 +211,7 @@ class Dependencies:
         live = entries.live_ids(connection, ids=ids)
         gone = [record_id for record_id in ids if record_id not in live]
         ends, ended = entries.ends(connection, ids=gone), dict[int, tuple[int, str | None]]()
+        nowhere = set[int]()
         for record_id in gone:
             end = ends.get(record_id)
             if end is not None and end.processing_state != State.REAPED:
@@ -211,8 +220,14 @@ class Dependencies:
             first_id = record_id if end is None or end.origin_id is None else end.origin_id
             found = entries.last_of_chain(connection, first_id)
             if found is None or found[1] == State.REAPED:
-                found = record_id, UNKNOWN
-            ended[record_id] = found
+                nowhere.add(record_id)
+            else:
+                ended[record_id] = found
+        if nowhere:
+            # A node that keeps only failures has handled it before it could be marked, more likely
+            # than that somebody has deleted its failure since.
+            state = UNKNOWN if self._nodes.keep_all(connection) else State.PROCESSED.value
+            ended |= {record_id: (record_id, state) for record_id in nowhere}
         return ended, marked_ids
 
     def _follow(

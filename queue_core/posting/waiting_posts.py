@@ -44,6 +44,8 @@ class WaitingPosts:
         ]
         self._waiting = list[tuple[Draft, list[int], Lane]]()
         """With the ids that drafts wait for, and the lanes that they go to in the end."""
+        self._ends = dict[int, str]()
+        """How entries have ended, as far as their keys tell. They may have left no row."""
 
     def before(self) -> None:
         """Raise EntryNotFoundError unless all awaited entries exist; let the rows wait."""
@@ -57,6 +59,8 @@ class WaitingPosts:
         missing = self._missing(self._post.connection, sought)
         if missing and self._post.may_be_blind:
             missing = self._post.store.database.fetch(lambda ours: self._missing(ours, missing))
+        self._ends = {one: self._ends[one] for one in missing if one in self._ends}
+        missing = [one for one in missing if one not in self._ends]
         if missing:
             raise EntryNotFoundError(
                 f"{self._post.queue_name}: after names entries that are neither live nor in "
@@ -96,6 +100,8 @@ class WaitingPosts:
             for row in link.keys.find(connection, link.table_name, queue_name, keys=mine):
                 if row.record_id:
                     found[queue_name, row.entry_key] = row.record_id
+                    if row.ended_state:
+                        self._ends[row.record_id] = row.ended_state
         return found
 
     def _missing(self, connection: Connection, ids: Sequence[int]) -> list[int]:
@@ -116,7 +122,9 @@ class WaitingPosts:
             waits += [Wait(record_id, awaited_id) for awaited_id in awaited]
             on_failed[record_id], lanes[record_id] = draft.posting.on_failed, lane
         dependencies = self._post.store.dependencies
-        dependencies.enter(self._post.connection, waits, on_failed=on_failed, lanes=lanes)
+        dependencies.enter(
+            self._post.connection, waits, on_failed=on_failed, lanes=lanes, ends=self._ends
+        )
         if not self._post.lent:
             rows = dependencies.waits_of(self._post.connection, list(on_failed))
             dependencies.attend(self._post.connection, rows)

@@ -9,6 +9,7 @@ from sqlalchemy import Row
 
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
+from queue_core.links.verdict import UNKNOWN
 from queue_core.model.entry import RetryDue
 from queue_core.model.lanes import (
     PARKED,
@@ -203,12 +204,19 @@ def _waits_for_others(case: Case) -> Iterator[Reason]:
                 facts=facts,
             )
         elif not _is_over(wait):
+            how, decisions = (
+                ("was deleted from history before its end was noted", "release or remove this one")
+                if wait.awaited_state == UNKNOWN
+                else (
+                    f"ended {wait.awaited_state}",
+                    "retry that one, or release or remove this one",
+                )
+            )
             yield Reason(
                 code="dependency-failed",
                 text=(
-                    f"Entry {wait.awaited_id}, which it waits for, ended {wait.awaited_state}, and "
-                    "it is held until somebody decides: retry that one, or release or remove "
-                    "this one."
+                    f"Entry {wait.awaited_id}, which it waits for, {how}, and it is held until "
+                    f"somebody decides: {decisions}."
                 ),
                 facts={**facts, "state": wait.awaited_state},
             )

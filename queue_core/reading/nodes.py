@@ -18,11 +18,13 @@ class Served(TypedDict, total=False):
     """One bus or service of a node, as the node publishes it; another version may leave parts out.
 
     `subscribers` has the names of each event type's subscribers, or their number and digest if they
-    are long. `outliving` has ids of entries that still run after the bus or service has stopped.
+    are long. `history` is absent if all entries that end stay there. `outliving` has ids of entries
+    that still run after the bus or service has stopped.
     """
 
     table: str
     mode: str
+    history: str
     queues: Required[list[str]]
     types: list[str]
     subscribers: dict[str, list[str] | str]

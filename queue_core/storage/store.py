@@ -20,6 +20,7 @@ from queue_core.links.limit_keys import LimitKeyLink
 from queue_core.links.link import Link
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
+from queue_core.links.serving_nodes import ServingNodes
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, from_row
@@ -32,7 +33,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.transactions import Transactions
 from sql.database import Database
-from sql.families import CIRCUITS, ENTRIES, GROUPS, KEYS, ORDER, WAITS
+from sql.families import CIRCUITS, ENTRIES, GROUPS, KEYS, NODES, ORDER, WAITS
 from sql.tables import entry_tables
 from sql.watching import Hint
 
@@ -74,6 +75,7 @@ class Store(Transactions):
         self.rows = Rows(config, clock, types, codecs, context=context, packet_bytes=packet_bytes)
         statements = dialect.statements_for(ENTRIES)
         self.statements = statements(entry_tables(config.table, schema=schema))
+        nodes = ServingNodes(dialect.statements_for(NODES)(), config, clock)
         ordered = dialect.statements_for(ORDER)
         self.ordering = Ordering(ordered(schema), self.statements, clock)
         self.keys = KeyLink(
@@ -85,7 +87,12 @@ class Store(Transactions):
         others: list[Link] = [self.keys, self.ordering, self.groups, self.circuits]
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(
-            waits, self.statements, clock, ordering=self.ordering, others=Links(others)
+            waits,
+            self.statements,
+            clock,
+            ordering=self.ordering,
+            nodes=nodes,
+            others=Links(others),
         )
         self.limit_keys = LimitKeyLink(self.statements, clock)
         # Groups last: others that end members wait for them.

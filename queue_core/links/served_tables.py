@@ -13,6 +13,7 @@ from sql.statements import nodes
 class _Member(msgspec.Struct):
     table: str
     outliving: list[int] | None = None
+    history: str = "all"
 
 
 def _members(row: Row[Any]) -> list[_Member] | None:
@@ -42,3 +43,8 @@ def outliving(row: Row[Any], table: str) -> list[int] | None:
                 return None
             found += member.outliving
     return found
+
+
+def keeps_all(row: Row[Any], table: str) -> bool:
+    """Whether an entry of `table` that the node of `row` has handled is in history then."""
+    return all(member.history == "all" for member in _members(row) or [] if member.table == table)
