@@ -326,6 +326,8 @@ class Dependencies:
         if carries(waiter.headers, self._ordering.mark):
             self._ordering.release(connection, waiter.record_id, lane, lent=lent)
             return
+        if not lent:
+            lane = self._nodes.lane(connection, lane)
         # Not due before it may run: its wait is no delay of the queue.
         due = max(waiter.effective_date, self._clock.now())
         self._entries.start_waiting(connection, record_id=waiter.record_id, lane=lane, due=due)

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, Row
 
 from queue_core.links.link import Ending
 from queue_core.links.links import carries
+from queue_core.links.serving_nodes import ServingNodes
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.states import State
@@ -43,9 +44,12 @@ class Ordering:
 
     mark = KEY_MARK
 
-    def __init__(self, ordered: Ordered, entries: Statements, clock: Clock) -> None:
+    def __init__(
+        self, ordered: Ordered, entries: Statements, clock: Clock, *, nodes: ServingNodes
+    ) -> None:
         self.statements = ordered
         self._entries = entries
+        self._nodes = nodes
         self._clock = clock
 
     def key_of(self, queue_name: str, headers: str | None) -> OrderKey:
@@ -70,9 +74,11 @@ class Ordering:
             if ordered.first(connection, key) != first:
                 ordered.end_head(connection, key, first.record_id)
             elif self._entries.start_waiting(
-                connection, record_id=first.record_id, lane=first.lane
+                connection,
+                record_id=first.record_id,
+                lane=(lane := self._nodes.lane(connection, first.lane)),
             ):
-                return Lane(first.lane)
+                return Lane(lane)
             else:  # somebody has deleted its row by hand
                 ordered.end_head(connection, key, first.record_id)
                 ordered.remove(connection, key.table_name, first.record_id)

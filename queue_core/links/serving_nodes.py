@@ -8,7 +8,7 @@ from queue_core.links.served_tables import keeps_all, outliving
 from queue_core.model.config import QueueConfig
 from queue_core.model.lanes import ANY_NODE, is_node_lane
 from queue_core.runtime.clock import Clock
-from sql.statements.nodes import FENCED, Nodes
+from sql.statements.nodes import LIVE, Nodes
 
 KNOWN_SECONDS = 1.0
 """The time for which a lane's node counts as it was read.
@@ -53,10 +53,5 @@ class ServingNodes:
         return lane if serves else ANY_NODE
 
     def _serves(self, connection: Connection, name: str) -> bool:
-        """Whether no reaper moves the table's entries from the lane of a node."""
         row = self._nodes.node(connection, name)
-        return (
-            row is not None
-            and row.state not in FENCED
-            and outliving(row, self._config.table) is None
-        )
+        return row is not None and row.state == LIVE and outliving(row, self._config.table) is None

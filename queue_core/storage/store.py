@@ -77,7 +77,7 @@ class Store(Transactions):
         self.statements = statements(entry_tables(config.table, schema=schema))
         nodes = ServingNodes(dialect.statements_for(NODES)(), config, clock)
         ordered = dialect.statements_for(ORDER)
-        self.ordering = Ordering(ordered(schema), self.statements, clock)
+        self.ordering = Ordering(ordered(schema), self.statements, clock, nodes=nodes)
         self.keys = KeyLink(
             dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
         )
