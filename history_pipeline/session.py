@@ -70,7 +70,7 @@ def open_session(
     `PYSPARK_PYTHON` names another.
 
     Args:
-        app_name: The name that Spark shows.
+        app_name: The name that Spark shows. Default: "stickybus".
         master: The cluster. The default is the one given to `spark-submit`, else `local[*]`.
         settings: Further settings of Spark. They win over those given to `spark-submit`.
 

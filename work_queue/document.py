@@ -17,7 +17,7 @@ class DocClaim:
     Attributes:
         namespace: The namespace.
         key: The key. A set without docs can be claimed, too.
-        omit_docs: Whether the set comes without its docs.
+        omit_docs: Whether the set comes without its docs. Default: False.
     """
 
     namespace: str

@@ -27,6 +27,7 @@ class Insert:
             "urgent" in the hour before; only for a task that is ready at once. It is a head start
             for the first claim: a retry has none. Default: "normal".
         skip_existing: Whether it is left out, instead of a fault, if a task with its id exists.
+            Default: False.
     """
 
     queue: str
@@ -66,7 +67,7 @@ class Change:
         at: The same as an aware date, instead of `delay`.
         attempt: See `Task`.
         err: See `Task`.
-        reset_claims: Whether `Task.claims` starts at 0 again.
+        reset_claims: Whether `Task.claims` starts at 0 again. Default: False.
     """
 
     task: TaskRef
@@ -121,6 +122,7 @@ class Renew:
         task: The version whose arrival moves.
         seconds: The lease from now; 0 or less: the task is released.
         undo_claim: Whether the claim counts no more: nobody has seen the task that it took.
+            Default: False.
     """
 
     task: TaskRef

@@ -61,7 +61,8 @@ def archive_changes(
 
     Args:
         target: The directory of the archive.
-        table: The main table whose history was archived, or `work_task_history`.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
         database: The database that was archived. Only it shows whether the newest changes are
             there.
 

@@ -30,7 +30,8 @@ def verify_content(
     Args:
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
-        table: The main table whose history was archived, or `work_task_history`.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
         database: The database that was archived. Only it shows whether the newest manifests are
             there.
 

@@ -72,7 +72,7 @@ def find_archived_tasks(
         since: Only tasks that ended since: an aware date. Files of days before are not read.
         before: Only tasks that ended before, likewise.
         limit: How many at most; 0 or less: no limit. Default: no limit.
-        with_values: False leaves values out, and does not read them.
+        with_values: False leaves values out, and does not read them. Default: True.
 
     Returns:
         The tasks that match all that is given, the last that ended first.

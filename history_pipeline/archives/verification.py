@@ -55,7 +55,8 @@ def verify_archive(
 
     Args:
         target: The directory of the archive.
-        table: The main table whose history was archived, or `work_task_history`.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
         database: The database that was archived. Only it shows whether the newest manifests are
             there.
 
@@ -95,7 +96,8 @@ def checksums(target: str, *, table: str = "bus_events") -> dict[str, str]:
 
     Args:
         target: The directory of the archive.
-        table: The main table whose history was archived, or `work_task_history`.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
 
     Returns:
         The sums in hexadecimal, as `sha256sum` writes them.

@@ -76,6 +76,7 @@ def audit(
         archive: The directory of an archive; None to read the database only.
         tables: Names of main tables. The default is all of them.
         period: Entries are counted that ended in it. Faults, ids and gaps are of all entries.
+            Default: any time.
         progress: Called with the name of the step, the entries done so far, and all entries; from
             any thread.
 

@@ -42,7 +42,7 @@ def rolled_task_audit(
     Args:
         url: The database; None to read the archive only.
         archive: The directory of an archive; None to read the database only.
-        period: Tasks are counted that ended in it.
+        period: Tasks are counted that ended in it. Default: any time.
         progress: Called with the name of the step, the parts done so far, and all parts.
 
     Returns:

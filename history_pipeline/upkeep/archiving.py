@@ -90,13 +90,14 @@ def archive_history(
         spark: A session, as `open_session` returns it.
         database: URL or SQLAlchemy Engine of the database.
         target: Any directory that Spark can write to.
-        table: The main table whose history is archived, or `work_task_history`.
+        table: The main table whose history is archived, or `work_task_history`. Default:
+            `bus_events`.
         before: An aware date. The default is a minute ago. Entries that end after the call began
             stay, even if the date is yet to come.
         without: Parts of rows that the archive does not keep: `payload` (of tasks the value),
             `errors` (the messages and tracebacks; the types stay) or both. They are gone when the
-            rows are deleted.
-        scale: How large a run, its tasks and its files are.
+            rows are deleted. Default: none.
+        scale: How large a run, its tasks and its files are. Default: `Scale()`.
         run_rows: The former name of `scale.run_rows`.
         progress: Called with the name of the step, the entries done so far, and all entries; from
             any thread.

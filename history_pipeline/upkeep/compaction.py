@@ -83,8 +83,9 @@ def compact_archive(
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
         database: The database that was archived, which holds the log of the archive.
-        table: The main table whose history was archived, or `work_task_history`.
-        scale: How large a file should be; its other sizes are an archive's.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
+        scale: How large a file should be; its other sizes are an archive's. Default: `Scale()`.
         file_bytes: The former name of `scale.file_bytes`.
         progress: Called with the name of the step, the entries done so far, and all entries; from
             any thread.

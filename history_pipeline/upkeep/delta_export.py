@@ -74,7 +74,8 @@ def export_delta(
     Args:
         source: The directory of the archive.
         target: The directory for tables, local or in object storage; each has a folder there.
-        table: The main table whose history was archived, or `work_task_history`.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
         database: The database that was archived. Only it shows whether the newest manifests are
             there.
         progress: Called with the name of the step, the files copied so far, and all new files.

@@ -89,8 +89,8 @@ def erase_archived(
         record_ids: Only these entries.
         search_key1: Only entries with this key.
         search_key2: Only entries with this key.
-        table: The main table whose history was archived.
-        dry_run: True only tells the rows that would be erased.
+        table: The main table whose history was archived. Default: `bus_events`.
+        dry_run: True only tells the rows that would be erased. Default: False.
 
     Returns:
         The ids of the rows, without those that were erased before.

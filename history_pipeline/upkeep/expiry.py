@@ -71,7 +71,8 @@ def expire_archive(
         target: The directory of the archive.
         database: The database that was archived, which holds the log of the archive.
         before: An aware date. The day (UTC) in which it lies stays.
-        table: The main table whose history was archived, or `work_task_history`.
+        table: The main table whose history was archived, or `work_task_history`. Default:
+            `bus_events`.
 
     Returns:
         The days, rows and files that have gone.

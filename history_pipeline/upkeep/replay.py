@@ -114,8 +114,9 @@ def replay_archive(
             `processing_state = 'FAILED' AND search_key1 = 4711`.
         since: Only entries that ended since: an aware date. Files of earlier days are not read.
         until: Only entries that ended before: an aware date.
-        table: The main table whose history was archived, and to which is posted.
-        post: True to post; False only counts.
+        table: The main table whose history was archived, and to which is posted. Default:
+            `bus_events`.
+        post: True to post; False only counts. Default: False.
         progress: Called with the name of the step, the entries done so far, and all entries; from
             any thread.
 

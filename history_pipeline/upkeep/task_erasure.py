@@ -28,7 +28,7 @@ def erase_archived_tasks(
         target: The directory of the archive.
         ids: Ids of tasks. A task that was inserted again under its old id has a row for each end.
         database: The database that was archived, which holds the log of the archive.
-        dry_run: True only tells the tasks that would be erased.
+        dry_run: True only tells the tasks that would be erased. Default: False.
 
     Returns:
         The record ids of the rows, without those that were erased before.

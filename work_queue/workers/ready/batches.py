@@ -26,7 +26,7 @@ def in_batches(
     Args:
         work: The work queue of the worker.
         handle: Takes tasks, and returns an action, several, or None.
-        limit: The most tasks at a time.
+        limit: The most tasks at a time. Default: 100.
 
     Returns:
         A handler for `Worker`.

@@ -35,7 +35,8 @@ def post_to(
     Args:
         url: The receiver.
         headers: Sent with each request.
-        timeout_seconds: How long connecting, sending and each part of the answer may take.
+        timeout_seconds: How many seconds connecting, sending and each part of the answer may take.
+            Default: 30.
         results: Where answers go, as new tasks: JSON as a value, anything else as a text.
             Default: nowhere.
 
