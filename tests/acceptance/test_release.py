@@ -13,17 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.packages import RELEASED
+
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "sql",
-    "queue_core",
-    "bus",
-    "notifications",
-    "work_queue",
-    "history_pipeline",
-    "pyspark_stickybus",
-    "stickybus",
-)
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "site", "dist", "build")
 
 
@@ -57,7 +49,7 @@ def test_two_builds_are_the_same_bytes(twice: list[dict[str, Path]], kind: str) 
 def test_both_hold_every_package_with_its_marker_for_type_checkers(
     twice: list[dict[str, Path]],
 ) -> None:
-    markers = {f"{package}/py.typed" for package in PACKAGES}
+    markers = {f"{package}/py.typed" for package in RELEASED}
     with zipfile.ZipFile(twice[0][".whl"]) as wheel:
         assert markers <= set(wheel.namelist())
     with tarfile.open(twice[0][".gz"]) as sdist:

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.packages import RELEASED
+
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "docs/reference/glossary.md"
-PACKAGES = (
-    *("sql", "queue_core", "bus", "notifications", "work_queue"),
-    *("history_pipeline", "pyspark_stickybus", "stickybus"),
-)
 TABLES = GLOSSARY.read_text("utf-8").split("\n## Words that the code leaves out\n")
 WORDS, LEFT_OUT = (
     dict(re.findall(r"^\| ([a-z][^|]*?) \| ([^|]*) \|$", table, re.MULTILINE)) for table in TABLES
@@ -60,7 +58,7 @@ def misused(module: ast.Module, file: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", RELEASED)
 def test_names_use_words_in_one_meaning(package: str) -> None:
     found = {
         str(path.relative_to(ROOT)): faults
@@ -91,7 +89,7 @@ def test_the_glossary_has_each_word_once() -> None:
 def test_no_exception_outlives_its_reason(word: str) -> None:
     found = {
         path.name
-        for package in PACKAGES
+        for package in RELEASED
         for path in (ROOT / package).rglob("*.py")
         for name in names(ast.parse(path.read_text("utf-8")))
         if word in words(name)

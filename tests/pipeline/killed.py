@@ -10,7 +10,6 @@ already, which spares half a minute.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -36,33 +35,13 @@ from history_pipeline.upkeep import deletion, reposts
 from history_pipeline.upkeep.archiving import Archiver
 from sql.statements.archives import Archives
 from sql.statements.ranges import Ranges
+from tests.killed import die, die_after
 
 EXPIRED_BEFORE = datetime(2026, 3, 2, tzinfo=UTC)
 """The first of the sample's two days was over by then."""
 
 
-def die() -> None:
-    """End as a power cut would."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_after(place: Any, name: str, calls: int = 1) -> None:
-    """Die when `place.name` has returned so many times."""
-    former: Callable[..., Any] = getattr(place, name)
-    done = 0
-
-    def changed(*arguments: Any, **options: Any) -> Any:
-        nonlocal done
-        answer = former(*arguments, **options)
-        done += 1
-        if done == calls:
-            die()
-        return answer
-
-    setattr(place, name, changed)
-
-
-def die_before(place: Any, name: str) -> None:
+def die_before(place: object, name: str) -> None:
     """Die when `place.name` is called."""
     setattr(place, name, lambda *_arguments, **_options: die())
 

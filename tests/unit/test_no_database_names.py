@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packages import RELEASED
+
 ROOT = Path(__file__).parents[2]
 ROOMS = frozenset({"sqlite", "postgresql", "mysql", "mariadb"})
 DRIVERS = frozenset({"sqlite3", "psycopg", "pymysql"})
@@ -47,18 +49,8 @@ def modules() -> list[str]:
 
     A migration is written for the databases of its day, and never changes.
     """
-    packages = (
-        "sql",
-        "queue_core",
-        "bus",
-        "notifications",
-        "work_queue",
-        "history_pipeline",
-        "pyspark_stickybus",
-        "stickybus",
-    )
     found = (
-        path.relative_to(ROOT) for package in packages for path in (ROOT / package).rglob("*.py")
+        path.relative_to(ROOT) for package in RELEASED for path in (ROOT / package).rglob("*.py")
     )
     return sorted(str(path) for path in found if not (ROOMS | {"migrations"}) & set(path.parts))
 

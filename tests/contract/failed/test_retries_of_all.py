@@ -198,7 +198,9 @@ def test_a_killed_call_is_repeated_and_doubles_nothing(
     url = database_url.render_as_string(hide_password=False)
 
     died = subprocess.run(
-        [sys.executable, killed.__file__, point, change, url], capture_output=True, check=False
+        [sys.executable, "-m", killed.__name__, point, change, url],
+        capture_output=True,
+        check=False,
     )
 
     assert died.returncode == -9, died.stderr[-3000:]

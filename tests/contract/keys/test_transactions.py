@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,30 +20,15 @@ from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, see_what_changes
 from tests.contract.keys.test_posts import handled, numbers
-from tests.contract.transactions.test_raw_connections import Connect, connect
+from tests.contract.transactions.callers import Connect, connect, given
 
-__all__ = ["connect"]
-
-KINDS = ["core", "session", "raw"]
+__all__ = ["connect", "given"]
 
 
 @pytest.fixture
 def poster(cluster: Cluster) -> Peer:
     """A bus that is no node: what it posts waits."""
     return cluster.peer("poster")
-
-
-@pytest.fixture(params=KINDS)
-def given(request: pytest.FixtureRequest, engine: Engine, connect: Connect) -> Iterator[Any]:
-    """A connection of the caller, of each kind; closed after the test."""
-    opening: dict[str, Callable[[], Any]] = {
-        "core": engine.connect,
-        "session": lambda: Session(engine),
-        "raw": lambda: connect("tuples"),
-    }
-    connection = opening[request.param]()
-    yield connection
-    connection.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from queue_core.model.lanes import ANY_NODE, is_limited
 from queue_core.storage.places import Claimed
 from queue_core.storage.reserves import Reserve
 from queue_core.storage.store import FIRST_DATE
+from sql.statements.claims import Claim
 from stickybus import Mode
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
@@ -40,6 +41,15 @@ def claim(peer: Peer, limit: int) -> Claimed:
 
 def reserve(peer: Peer) -> Reserve | None:
     return peer.lifecycle.holdings.places.reserves.of(BUS_LANE)
+
+
+def claim_by(reserve_of: Peer, peer: Peer, limit: int) -> Claim:
+    """What `peer` would claim by a reserve that has to be there."""
+    held = reserve(reserve_of)
+    assert held is not None
+    claim = peer.moves.to_claim(ANY_NODE, peer.lifecycle.name, limit, FIRST_DATE, timedelta())
+    claim.reserve = held.name
+    return claim
 
 
 def owners(peer: Peer) -> dict[str, int]:
@@ -140,11 +150,7 @@ def test_a_claim_by_the_reserve_of_another_takes_nothing(cluster: Cluster) -> No
     """After a fail-over the ids of entries, and so the names of reserves, may come again."""
     one, other = join(cluster, "a", "b")
     claim(other, 1)
-    held = reserve(other)
-    assert held is not None
-    by_it = one.moves.to_claim(ANY_NODE, "a", 4, FIRST_DATE, timedelta())
-    by_it.reserve = held.name
-    store = one.store
+    by_it, store = claim_by(other, one, 4), one.store
     assert not store.database.write(lambda inner: store.statements.claim(inner, by_it))
 
 
@@ -214,11 +220,8 @@ def test_claims_whose_places_somebody_deleted_are_listed_anew(cluster: Cluster) 
 def test_who_ends_a_reserve_counts_the_claim_under_way(cluster: Cluster) -> None:
     one, other = join(cluster, "a", "b", limit=4)
     claim(one, 1)
-    held = reserve(one)
-    assert held is not None
     statements, database = one.store.statements, one.store.database
-    by_reserve = one.moves.to_claim(ANY_NODE, "a", 1, FIRST_DATE, timedelta())
-    by_reserve.reserve = held.name
+    by_reserve = claim_by(one, one, 1)
 
     with ThreadPoolExecutor(1) as thread:
         with database.begin() as connection:
@@ -234,11 +237,8 @@ def test_who_ends_a_reserve_counts_the_claim_under_way(cluster: Cluster) -> None
 def test_a_claim_by_a_reserve_that_is_being_ended_takes_nothing(cluster: Cluster) -> None:
     [one] = join(cluster, "a")
     claim(one, 1)
-    held = reserve(one)
-    assert held is not None
     statements, database = one.store.statements, one.store.database
-    by_reserve = one.moves.to_claim(ANY_NODE, "a", 5, FIRST_DATE, timedelta())
-    by_reserve.reserve = held.name
+    by_reserve = claim_by(one, one, 5)
 
     def claimed_by_it() -> int:
         return len(database.write(lambda inner: statements.claim(inner, by_reserve)))

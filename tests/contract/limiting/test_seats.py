@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_core.model.entry import from_row
-from queue_core.model.lanes import ANY_NODE, limited_lane
+from queue_core.model.lanes import ANY_NODE
 from queue_core.storage.limits import StoredLimits
 from queue_core.storage.places import Claimed, Places
 from queue_core.storage.seating import Seating
@@ -23,8 +23,8 @@ from stickybus import Mode, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, eventually, statements_of
+from tests.contract.limiting.looks import BUS_LANE
 
-BUS_LANE = limited_lane("bus")
 LOCKING = text(
     "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%queue_limits%'"
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import URL, Engine, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.orm import Session
 
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
@@ -22,25 +21,12 @@ from stickybus import Inspector, inspect
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, states
+from tests.contract.transactions.callers import connect, given
 from tests.contract.transactions.test_async_twins import _connected as connected_async
-from tests.contract.transactions.test_raw_connections import Connect, connect
 
-__all__ = ["connect"]
+__all__ = ["connect", "given"]
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture(params=["core", "session", "raw"])
-def given(request: pytest.FixtureRequest, engine: Engine, connect: Connect) -> Iterator[Any]:
-    """A connection of the caller, of each kind; closed after the test."""
-    opening: dict[str, Callable[[], Any]] = {
-        "core": engine.connect,
-        "session": lambda: Session(engine),
-        "raw": lambda: connect("tuples"),
-    }
-    connection = opening[request.param]()
-    yield connection
-    connection.close()
 
 
 @pytest.fixture
