@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from sqlalchemy import URL, Column, Engine, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import URL, Column, Engine, Insert, Integer, MetaData, String, Table, insert, select
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
@@ -133,7 +133,7 @@ class Orders:
         )
         self.table.create(engine)
 
-    def add(self, number: int, note: str = "") -> Any:
+    def add(self, number: int, note: str = "") -> Insert:
         """The statement that adds one."""
         return insert(self.table).values(number=number, note=note)
 

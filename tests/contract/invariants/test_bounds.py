@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Row
 
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
@@ -80,7 +80,7 @@ def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluste
     )
     looks, locked_page = list[bool](), statements.locked_page
 
-    def counting(connection: Connection, **options: Any) -> Any:
+    def counting(connection: Connection, **options: Any) -> list[Row[Any]]:
         found = locked_page(connection, **options)
         looks.append(bool(found))
         return found

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.orm import Session
 
 from queue_core.links.keys import LOOK_SECONDS
+from queue_core.model.keyed import OnConflict
 from stickybus import Answer, DuplicateKeyError, KeyLockedError, Posting
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
@@ -175,7 +176,7 @@ def test_a_transaction_that_has_read_before_sees_the_end_of_the_keys_entry(
 @needs.many_writers
 @pytest.mark.parametrize("on_conflict", ["return", "replace", "requeue", "debounce"])
 def test_nobody_waits_for_an_open_transaction_with_another_key(
-    poster: Peer, two: tuple[Connection, Connection], on_conflict: Any
+    poster: Peer, two: tuple[Connection, Connection], on_conflict: OnConflict
 ) -> None:
     """InnoDB would have them wait for gaps, in REPEATABLE READ."""
     one, other = two
@@ -192,7 +193,7 @@ def test_nobody_waits_for_an_open_transaction_with_another_key(
 @needs.many_writers
 @pytest.mark.parametrize("on_conflict", ["return", "raise", "replace", "requeue", "debounce"])
 def test_an_open_transaction_holds_up_nobody_who_ends_the_keys_entry(
-    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection], on_conflict: Any
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection], on_conflict: OnConflict
 ) -> None:
     one, _ = two
     poster.bus.post(Order(1), key="a")

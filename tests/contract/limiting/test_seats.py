@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from psycopg import Connection
 from sqlalchemy import text
 
 from queue_core.model.entry import from_row
@@ -31,13 +32,11 @@ LOCKING = text(
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Connection[Any]]:
     """This thread's waits for answers, on connections that are opened from here on."""
-    from psycopg import Connection
+    found, wait, here = list[Connection[Any]](), Connection.wait, get_ident()
 
-    found, wait, here = list[object](), Connection.wait, get_ident()
-
-    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+    def counted(self: Connection[Any], *arguments: Any, **options: Any) -> Any:
         if get_ident() == here:
             found.append(self)
         return wait(self, *arguments, **options)
@@ -68,7 +67,7 @@ def claim(peer: Peer) -> Claimed:
 @pytest.mark.parametrize("limit", [{"concurrency": 4}, {"per_node": 4}])
 @pytest.mark.parametrize("connection", ["that was kept", "of the pool"])
 def test_a_claim_waits_for_three_answers(
-    waits: list[object], cluster: Cluster, limit: dict[str, int], connection: str
+    waits: list[Connection[Any]], cluster: Cluster, limit: dict[str, int], connection: str
 ) -> None:
     peer = with_two(cluster, limit)
     claim(peer)
@@ -115,7 +114,7 @@ def test_places_that_another_takes_meanwhile_count(cluster: Cluster, limited: st
 
 @needs.postgresql
 def test_a_claim_that_is_cut_off_between_its_messages_claims_nothing(
-    waits: list[Any], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    waits: list[Connection[Any]], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer = with_two(cluster, {"concurrency": 4})
     waits.clear()

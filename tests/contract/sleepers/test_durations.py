@@ -125,7 +125,7 @@ def test_the_first_hint_asks_for_a_look_that_begins_after_the_sleep_was_sent(
     name = "_execute_command"
     execute = getattr(Connection, name)
 
-    def executed(connection: Any, command: int, statement: Any) -> None:
+    def executed(connection: Connection[Any], command: int, statement: str | bytes) -> None:
         execute(connection, command, statement)
         if statement == SLEEP:
             clock.advance(seconds=1.0)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from pymysql.connections import Connection
 from sqlalchemy import URL
 
 from queue_core.claiming.hint_sender import IDLE_SECONDS, REOPEN_SECONDS, WAKE_SECONDS, HintSender
@@ -54,7 +55,7 @@ def notifier_of(hints: HintSender) -> SleepersNotifier:
     return hints.notifier
 
 
-def _questions(driver: Any) -> int:
+def _questions(driver: Connection[Any]) -> int:
     with driver.cursor() as cursor:
         cursor.execute("SHOW SESSION STATUS LIKE 'Questions'")
         return int(cursor.fetchone()[1])

@@ -54,7 +54,7 @@ def _open_postgresql(url: URL, rows: str, autocommit: bool) -> psycopg.Connectio
     return psycopg.connect(plain, autocommit=autocommit, **options)
 
 
-def _open_mysql(url: URL, rows: str, autocommit: bool) -> Any:  # noqa: FBT001
+def _open_mysql(url: URL, rows: str, autocommit: bool) -> pymysql.Connection[Any]:  # noqa: FBT001
     kinds: dict[str, Any] = {
         "tuples": pymysql.cursors.Cursor,
         "dicts": pymysql.cursors.DictCursor,

@@ -212,7 +212,7 @@ def test_a_transaction_that_read_before_another_wrote_is_told_to_begin_immediate
 def test_a_connection_whose_block_was_rolled_back_is_refused(
     engine: Engine, bus: PersistentBus
 ) -> None:
-    calls: list[Callable[[Connection], Any]] = [
+    calls: list[Callable[[Connection], object]] = [
         lambda connection: bus.post(Order(1), connection=connection),
         lambda connection: bus.post(Order(1), key="a", connection=connection),
         lambda connection: bus.find(connection=connection),

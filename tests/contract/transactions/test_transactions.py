@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -297,7 +297,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     bus.post(Order(1), connection=connection)
     commit, begun, going_on = engine.dialect.do_commit, threading.Event(), threading.Event()
 
-    def slow(dbapi_connection: Any) -> None:
+    def slow(dbapi_connection: PoolProxiedConnection) -> None:
         begun.set()
         assert going_on.wait(20)
         commit(dbapi_connection)

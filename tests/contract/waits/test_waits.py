@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sqlalchemy import text
 
 from queue_core.model.lanes import WAITING_LANE
+from queue_core.running.subscriber import EntryContext
 from stickybus import Posting, State, inspect
 from tests.contract.cluster import Cluster
 from tests.contract.harness import Order, Recorder, database_of
@@ -45,7 +44,7 @@ def test_an_entry_may_be_awaited_while_it_runs(cluster: Cluster) -> None:
     peer, stranger = cluster.join("a"), cluster.peer("stranger")
     recorder = Recorder()
 
-    def handle(order: Order, context: Any) -> None:
+    def handle(order: Order, context: EntryContext) -> None:
         if order.number == 1:
             stranger.bus.post(Order(2), after=[context.record_id])
         recorder(order, context)
