@@ -16,6 +16,14 @@ ArchivedTable = Annotated[
     ),
 ]
 Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
+SearchedArchive = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        help="Directory of an archive, which is searched instead of the database.",
+        show_default=False,
+    ),
+]
 
 RunRows = Annotated[int, typer.Option("--run-rows", min=1, help=f"{HELP['run_rows']}.")]
 IdsPerPartition = Annotated[

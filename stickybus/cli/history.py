@@ -11,6 +11,7 @@ import typer
 
 from queue_core.model.states import State
 from sql.period import Period
+from stickybus.cli.archive_options import SearchedArchive
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
     AnyTable,
@@ -89,13 +90,7 @@ def list_history(
     before: Annotated[
         str | None, typer.Option(help="Finished before, likewise.", show_default=False)
     ] = None,
-    archive: Annotated[
-        str | None,
-        typer.Option(
-            help="Directory of an archive, which is searched instead of the database.",
-            show_default=False,
-        ),
-    ] = None,
+    archive: SearchedArchive = None,
     limit: Limit = 50,
     payload: Payload = False,
     table: AnyTable = None,

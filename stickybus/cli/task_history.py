@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from history_pipeline.rows.parts import Part
+from stickybus.cli.archive_options import SearchedArchive
 from stickybus.cli.moments import moment
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import console, plural, write_json, write_table
@@ -95,13 +96,7 @@ def finished(
         ),
     ] = None,
     before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,
-    archive: Annotated[
-        str | None,
-        typer.Option(
-            help="Directory of an archive, which is searched instead of the database.",
-            show_default=False,
-        ),
-    ] = None,
+    archive: SearchedArchive = None,
     limit: Limit = 100,
     omit_values: WithoutValues = False,
     as_json: Json = False,
