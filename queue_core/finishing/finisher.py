@@ -154,12 +154,9 @@ class Finisher:
         self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
         return 0.0 if self._outcomes else pause  # a woken thread left them to this turn
 
-    def turn(self, *, claim: bool = True) -> float:
-        """Write the outcomes that have gathered. One turn; returns seconds until the next.
-
-        `claim`: the transaction may claim as well.
-        """
-        written = self._turn(claim=claim)
+    def turn(self) -> float:
+        """Write the outcomes that have gathered. One turn; returns seconds until the next."""
+        written = self._turn(claim=True)
         # After several, others are likely to follow: the loop gathers them without being woken.
         if len(written) > 1 or self._outcomes:
             return 0.0

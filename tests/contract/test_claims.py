@@ -325,7 +325,7 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
         [Posting(event=Order(9), at=late)]
     )  # its hint is lost
     node.lifecycle.pool.run_submitted()
-    node.lifecycle.finisher.turn(claim=False)
+    node.lifecycle.finisher.write_all()
 
     cluster.clock.advance(seconds=LONGEST_LOOK_SECONDS)
     node.lifecycle.claim_loop.turn()
@@ -342,7 +342,7 @@ def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run
     def share() -> int:
         held = len(node.claim())
         node.lifecycle.pool.run_submitted()
-        node.lifecycle.finisher.turn(claim=False)
+        node.lifecycle.finisher.write_all()
         return held
 
     # No time passes, so twice as many as have ended.
@@ -358,7 +358,7 @@ def test_a_slow_commit_makes_no_node_hold_less(cluster: Cluster) -> None:
     node.lifecycle.pool.run_submitted()
     cluster.clock.advance(seconds=10 * WINDOW_SECONDS)
 
-    node.lifecycle.finisher.turn(claim=False)
+    node.lifecycle.finisher.write_all()
 
     assert node.lifecycle.holdings.pace.entries == 60 * GROWTH
 
@@ -372,4 +372,4 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
     for _ in range(5):
         assert len(node.claim()) == 2
         node.lifecycle.pool.run_submitted()
-        node.lifecycle.finisher.turn(claim=False)
+        node.lifecycle.finisher.write_all()

@@ -242,9 +242,9 @@ def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBu
     bus.start()
     turn, gathered = outcomes.turn, threading.Event()
 
-    def write_all_at_once(**options: bool) -> float:
+    def write_all_at_once() -> float:
         gathered.wait(BOUND_SECONDS)
-        return turn(**options)
+        return turn()
 
     outcomes.turn = write_all_at_once  # type: ignore[method-assign]  # holds the finish loop, changes nothing
     bus.post_many(Order(number) for number in range(BATCH))

@@ -148,7 +148,7 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(
 
     vars(peer.moves)["record"] = recorded_and_claimed
     peer.lifecycle.finisher.complete(retried(entry, peer))
-    peer.lifecycle.finisher.turn(claim=False)
+    peer.lifecycle.finisher.write_all()
     del vars(peer.moves)["record"]
 
     assert record_id in peer.lifecycle.ledger
