@@ -72,19 +72,3 @@ Entries are born AVAILABLE, IN_PROCESSING or, behind others, WAITING.
 
 REAPED ends a row, not its chain: a copy of the entry is born AVAILABLE in the same transaction.
 """
-
-
-def state_diagram() -> str:
-    """`TRANSITIONS` as a Mermaid state diagram, as the documentation shows it."""
-    arrows = [
-        f"    [*] --> {State.AVAILABLE}: post",
-        f"    [*] --> {State.IN_PROCESSING}: post, born claimed",
-        f"    [*] --> {State.WAITING}: post, behind another of its order key or after others",
-    ]
-    for state, following in TRANSITIONS.items():
-        arrows += [f"    {state} --> {after}: {cause}" for after, cause in following.items()]
-    arrows += [
-        f"    {state} --> [*]" for state in State if state.terminal and state is not State.REAPED
-    ]
-    arrows.append(f"    {State.REAPED} --> {State.AVAILABLE}: its copy, with a new id")
-    return "\n".join(["stateDiagram-v2", *arrows, ""])
