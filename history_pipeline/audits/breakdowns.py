@@ -84,7 +84,7 @@ def redispatches(entries: DataFrame) -> DataFrame:
     return reaped.agg(F.count("*").alias("reaped"), *dates).orderBy(F.desc("reaped"), "node")
 
 
-def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
+def slowest(entries: DataFrame) -> DataFrame:
     """Return the entries whose last run took longest.
 
     Columns: their keys, `finished_date`, and `seconds` (double).
@@ -93,10 +93,10 @@ def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
         "seconds", F.col("handler_micros") / _MICROS
     )
     ordered = took.orderBy(F.desc("handler_micros"), "table_name", "record_id")
-    return ordered.select(*_ENTRY, "finished_date", "seconds").limit(limit)
+    return ordered.select(*_ENTRY, "finished_date", "seconds").limit(STANDING_OUT)
 
 
-def most_failing(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
+def most_failing(entries: DataFrame) -> DataFrame:
     """Return the entries with most failed runs, then most redispatches.
 
     Columns: their keys, both counts, and `error_type`.
@@ -111,4 +111,4 @@ def most_failing(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
         F.col("error_count").alias("failed_runs"),
         F.col("redispatch_count").alias("redispatches"),
     )
-    return ordered.select(*_ENTRY, "finished_date", *counts, "error_type").limit(limit)
+    return ordered.select(*_ENTRY, "finished_date", *counts, "error_type").limit(STANDING_OUT)

@@ -189,7 +189,6 @@ def bars(
     names: Sequence[str],
     series: Mapping[str, Sequence[int]],
     *,
-    most: int = MOST_BARS,
     legend: bool = True,
 ) -> Plot | None:
     """Horizontal bars of counts, each with its sum behind it.
@@ -197,17 +196,17 @@ def bars(
     `name` is that of the plot, of which a page has one. `series` are stacked, by the variable of
     their colour.
     """
-    shown = names[:most]
+    shown = names[:MOST_BARS]
     if not shown or not any(map(any, series.values())):
         return None
     with mpl.rc_context(STYLE):
         figure, axes = drawing(_HALF, _MARGIN + _ROW * len(shown) - (0 if legend else 0.2))
         sums = [0] * len(shown)
         for outcome, counts in series.items():
-            if any(counts[:most]):
+            if any(counts[:MOST_BARS]):
                 axes.barh(
                     range(len(shown)),
-                    counts[:most],
+                    counts[:MOST_BARS],
                     0.64,
                     sums,
                     color=COLOURS[outcome],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 NOTHING = "-"
 
+_LONGEST = 30
+"""Characters of a name in a plot."""
 _WHOLE = 9.95
 """From here on a number has two digits before its point."""
 _NEARLY_ALL = 99.0
@@ -47,10 +49,10 @@ def percentage(part: int, whole: int) -> str:
     return f"{share:.{digits}g} %"
 
 
-def shortened(name: str, length: int = 30) -> str:
-    """A name on one line, its middle left out if it is longer than `length`."""
+def shortened(name: str) -> str:
+    """A name on one line, its middle left out if it is longer than `_LONGEST`."""
     line = " ".join(name.split())
-    if len(line) <= length:
+    if len(line) <= _LONGEST:
         return line
-    kept = length - 1
+    kept = _LONGEST - 1
     return f"{line[: kept // 2]}…{line[-(kept - kept // 2) :]}"

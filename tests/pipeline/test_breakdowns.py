@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from history_pipeline.audits import breakdowns
+from history_pipeline.audits.figures import STANDING_OUT
 from tests.pipeline.frames import TABLE, assert_same, read
 from tests.pipeline.sample import ended, sample_history
 
@@ -77,11 +78,18 @@ def test_what_dead_nodes_left_is_counted_by_node(spark: SparkSession) -> None:
 
 
 def test_the_slowest_come_first_and_ties_by_id(spark: SparkSession) -> None:
-    rows = [ended(number) for number in (1, 2, 3, 4)]
-    rows[3]["finished_date"] = rows[3]["started_date"] + timedelta(milliseconds=3)
-    found = breakdowns.slowest(read(spark, rows), limit=3).select("record_id", "seconds")
+    most = STANDING_OUT
+    rows = [ended(number) for number in range(1, most + 2)]
+    rows[most]["finished_date"] = rows[most]["started_date"] + timedelta(milliseconds=most)
+    found = breakdowns.slowest(read(spark, rows)).select("record_id", "seconds")
+    slow = [
+        (most, most),
+        (most + 1, most),
+        *((number, number) for number in range(most - 1, 1, -1)),
+    ]
     expected = spark.createDataFrame(
-        [(3, 0.003), (4, 0.003), (2, 0.002)], "record_id bigint, seconds double"
+        [(record_id, millis / 1_000) for record_id, millis in slow],
+        "record_id bigint, seconds double",
     )
     assert_same(found, expected)
 

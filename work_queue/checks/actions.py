@@ -126,7 +126,7 @@ def _with_head_start(action: Insert) -> Insert:
 
 
 def _content(action: Insert | Change) -> None:
-    check.arrival(action.at, action.delay)
+    check.check_arrival(action.at, action.delay)
     check.count(action.attempt, key="attempt")
     check.text(action.err, key="err")
 

@@ -81,9 +81,9 @@ def claimant(value: object, default: str) -> str:
     return default if value is None else of_bytes(value, CLAIMANT_BYTES, key="claimant")
 
 
-def task_id(value: object, *, key: str = "id") -> str:
+def task_id(value: object) -> str:
     """The id of a task, or of a doc."""
-    return of_bytes(value, TASK_ID_BYTES, key=key)
+    return of_bytes(value, TASK_ID_BYTES, key="id")
 
 
 def namespace(value: object) -> str:
@@ -155,13 +155,13 @@ def wait(value: object) -> float | None:
     return min(float(value), threading.TIMEOUT_MAX)
 
 
-def arrival(at: object, delay: object, *, key: str = "at") -> tuple[datetime | None, float | None]:
-    """A date in UTC, or seconds from now, or neither."""
+def check_arrival(at: object, delay: object) -> None:
+    """Check a date or seconds from now, of which one at most may be given."""
     if at is not None and delay is not None:
-        raise InvalidRequestError("give either at=… or delay=…, not both", key=key)
-    if at is None:
-        return None, None if delay is None else seconds(delay, key="delay")
-    return date(at, key=key), None
+        raise InvalidRequestError("give either at=… or delay=…, not both", key="at")
+    date(at, key="at")
+    if delay is not None:
+        seconds(delay, key="delay")
 
 
 def date(value: object, *, key: str) -> datetime | None:
