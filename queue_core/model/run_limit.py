@@ -7,17 +7,17 @@ from queue_core.runtime.arguments import is_number
 from sql.search_keys import RESERVED, texts, with_marks
 
 _NAME = "max_run_seconds"
-LIMIT_MARK = RESERVED + _NAME
+RUN_LIMIT_MARK = RESERVED + _NAME
 
 
-def with_limit(headers: str | None, seconds: object, queue_name: str) -> str:
+def with_run_limit(headers: str | None, seconds: object, queue_name: str) -> str:
     """Headers with a limit. Raises InvalidPostError."""
     if not (is_number(seconds) and seconds > 0):
         raise refused(queue_name, _NAME, seconds, "a number of seconds above 0")
-    return with_marks(headers, {LIMIT_MARK: repr(float(seconds))})
+    return with_marks(headers, {RUN_LIMIT_MARK: repr(float(seconds))})
 
 
-def limit_of(headers: str | None) -> float | None:
+def run_limit_of(headers: str | None) -> float | None:
     """The seconds that a run may take by the headers; None if they say nothing."""
     text = texts(headers).get(_NAME)
     try:

@@ -10,7 +10,7 @@ import msgspec
 
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Lost, Recorded
-from queue_core.model.run_limit import limit_of
+from queue_core.model.run_limit import run_limit_of
 from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.run import Run
@@ -31,7 +31,7 @@ class Invocation(msgspec.Struct, eq=False):
     @property
     def limit(self) -> float | None:
         """The seconds that it may take: by the entry, else by the subscriber."""
-        return limit_of(self.entry.headers) or self.subscriber.max_run_seconds
+        return run_limit_of(self.entry.headers) or self.subscriber.max_run_seconds
 
 
 Answer: TypeAlias = Recorded | Lost | None

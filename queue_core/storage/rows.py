@@ -21,7 +21,7 @@ from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
 from queue_core.model.posting import Posting, SearchKey
 from queue_core.model.priority import HEAD_STARTS, NORMAL, Priority
-from queue_core.model.run_limit import with_limit
+from queue_core.model.run_limit import with_run_limit
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
@@ -106,7 +106,7 @@ class Rows:
         if self._context is not None:
             headers = self._context.capture(headers, queue_name)
         if posting.max_run_seconds is not None:
-            headers = with_limit(headers, posting.max_run_seconds, queue_name)
+            headers = with_run_limit(headers, posting.max_run_seconds, queue_name)
         if posting.limit_key is not None:
             headers = _with_limit_key(headers, posting.limit_key, queue_name)
         if key1 is not None or key2 is not None:

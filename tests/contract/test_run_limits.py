@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queue_core.model.run_limit import limit_of
+from queue_core.model.run_limit import run_limit_of
 from stickybus import ImmediateRetries, InvalidPostError, Posting, State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
@@ -73,10 +73,10 @@ def test_what_replaces_an_entry_brings_its_own_limit(cluster: Cluster) -> None:
     bus = cluster.peer("a").bus
     bus.post(Order(1), key="k", delay=60, max_run_seconds=5)
     bus.post(Order(2), key="k", delay=60, max_run_seconds=20, on_conflict="replace")
-    assert [limit_of(entry.headers) for entry in bus.find()] == [20.0]
+    assert [run_limit_of(entry.headers) for entry in bus.find()] == [20.0]
 
     bus.post(Order(3), key="k", delay=60, on_conflict="replace")
-    assert [limit_of(entry.headers) for entry in bus.find()] == [None]
+    assert [run_limit_of(entry.headers) for entry in bus.find()] == [None]
 
 
 def test_notifications_have_limits(make_service: MakeService) -> None:
