@@ -16,7 +16,7 @@ from stickybus import (
     Posting,
     State,
 )
-from tests.contract.cluster import Cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, database_of
 from tests.contract.waits.looks import failing, waiting, waits
 
@@ -177,3 +177,45 @@ def test_an_entry_whose_waits_are_over_is_not_called_ready(
 
     codes = [[reason.code for reason in peer.bus.explain(one).reasons] for one in waiting]
     assert codes == [["ready"], ["waits-over"]]
+
+
+def forget_history(cluster: Cluster, peer: Peer) -> None:
+    cluster.live(1, peer)
+    peer.bus.truncate_history(before=cluster.clock.now())
+    assert peer.bus.history() == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"history": "failures"}])
+def test_a_kept_key_tells_how_an_entry_has_ended_that_left_no_row(
+    cluster: Cluster, settings: Any
+) -> None:
+    peer = cluster.join("a", **settings)
+    peer.bus.post(Order(1), key="k", keep="forever")
+    peer.run()
+    forget_history(cluster, peer)
+    peer.bus.post(Order(2), after=[("bus", "k")])
+    with database_of(peer.bus).begin() as connection:
+        peer.bus.post(Order(3), after=[("bus", "k")], connection=connection)
+    cluster.live(1, peer)
+    peer.run()
+    assert sorted(order.number for order in peer.handler.events) == [1, 2, 3]
+    assert waits(peer) == 0
+
+
+@pytest.mark.parametrize(
+    ("on_failed", "state"), [("cancel", State.REMOVED), ("run", State.PROCESSED)]
+)
+def test_a_kept_key_tells_that_an_entry_has_failed_that_left_no_row(
+    cluster: Cluster, on_failed: Any, state: State
+) -> None:
+    peer, _ = failing(cluster, 1)
+    first = peer.bus.post(Order(1), key="k", keep="forever")
+    peer.run()
+    forget_history(cluster, peer)
+    second = peer.bus.post(Order(2), after=[("bus", "k")], on_failed=on_failed)
+    peer.run()
+    [entry] = peer.bus.history(record_ids=[second])
+    assert entry.processing_state is state
+    assert waits(peer) == 0
+    if state is State.REMOVED:
+        assert f"entry {first}" in (entry.last_error or "")
