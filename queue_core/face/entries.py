@@ -76,6 +76,7 @@ class FaceEntries(FacePart):
         Raises:
             EntryNotFoundError: As for `retry`.
             EntryNotChangeableError: As for `retry`.
+            DuplicateKeyError: As for `retry`.
             InvalidPostError: As for `retry`.
             ConfigurationError: The time is not allowed. Nothing was written.
             DatabaseUnreachableError: As for `retry`; or the retry is posted, and the wait failed.

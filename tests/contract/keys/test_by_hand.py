@@ -148,9 +148,11 @@ def test_a_retry_has_the_key_again(poster: Peer, cluster: Cluster, keep: Any) ->
 def test_a_retry_does_not_take_anothers_key(poster: Peer, cluster: Cluster, engine: Engine) -> None:
     node, record_id = failed(poster, cluster)
     other = poster.bus.post(Order(2), key="a")
-    with pytest.raises(DuplicateKeyError, match=f"entry {record_id} had the key 'a'") as caught:
-        poster.bus.retry(record_id)
-    assert caught.value.record_id == other
+    for call in (poster.bus.retry, poster.bus.retry_and_wait):
+        with pytest.raises(DuplicateKeyError, match=f"entry {record_id} had the key 'a'") as caught:
+            call(record_id)
+        assert caught.value.record_id == other
+        assert "DuplicateKeyError:" in (call.__doc__ or "")
     with engine.connect() as connection:
         with pytest.raises(DuplicateKeyError):
             poster.bus.retry(record_id, connection=connection)
