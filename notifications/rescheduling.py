@@ -54,7 +54,7 @@ class Rescheduling(Scheduling):
             event_name: As for `schedule`, of the new payload.
             search_key1: Its new key; None: no key.
             search_key2: As `search_key1`.
-            at: Its new date, aware.
+            at: Its new date, aware; also that of a retry.
             connection: As for `PersistentBus.post`: the change is part of its transaction.
 
         Returns:

@@ -75,6 +75,8 @@ class WaitingEntries(BulkChange):
     ) -> BulkResult:
         """Give every entry that matches and has not started another date, in batches of 100.
 
+        All its subscribers that wait for a retry run then.
+
         Args:
             at: The aware date; or give `delay`. A past date means now.
             delay: Seconds or a timedelta from the beginning of the call, 0 or more; or give `at`.

@@ -43,7 +43,7 @@ def _paused(case: Case) -> Iterator[Reason]:
             continue
         waits = case.entry.lane == pause.lane or pause.handler in known
         if pause.handler is not None and (
-            not waits or case.progress.get(pause.handler) is not None
+            not waits or isinstance(case.progress.get(pause.handler), bool)
         ):
             continue
         of = "The queue" if pause.handler is None else f"Its handler {pause.handler}"

@@ -14,6 +14,7 @@ from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.model.states import State
 from queue_core.reading.history import REPEATABLE, History
 from queue_core.storage.endings import remove_locked
+from queue_core.storage.progress import move_retries
 from queue_core.storage.store import Store
 
 NOT_STARTED = (State.AVAILABLE, State.WAITING)
@@ -94,9 +95,10 @@ class Rescheduling(Change):
 
     def apply(self, connection: Connection, ids: Sequence[int]) -> int:
         """Reschedule those that nobody has started by now."""
-        locked = _locked(self.store, connection, ids)
+        locked, statements = _locked(self.store, connection, ids), self.store.statements
         if locked:
-            self.store.statements.reschedule(connection, ids=locked, due=self._due)
+            statements.reschedule(connection, ids=locked, due=self._due)
+            move_retries(statements, connection, locked, self._due)
         return len(locked)
 
 

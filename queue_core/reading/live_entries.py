@@ -15,6 +15,7 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.arguments import integer, name
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.filter import Filter
+from queue_core.storage.progress import move_retries
 from queue_core.storage.search_keys import columns_of
 from queue_core.storage.store import Store
 from sql.search_keys import StoredKey
@@ -103,6 +104,8 @@ class Entries:
             headers = statements.locked_headers(connection, record_id=record_id)
             values = {**values, **columns_of(keys, headers)}
         statements.change(connection, record_id=record_id, values=values)
+        if "effective_date" in values:
+            move_retries(statements, connection, [record_id], values["effective_date"])
         return self._search_id(connection, record_id)
 
     def release(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:

@@ -248,6 +248,19 @@ class Statements(
             found += connection.execute(statement.order_by(main.c.record_id).with_for_update())
         return found
 
+    def locked_progress(self, connection: Connection, *, ids: Sequence[int]) -> list[Row[Any]]:
+        """Columns: record_id, subscribers_done. Those of `ids` of which a subscriber retries.
+
+        This transaction has locked them. They are the newest rows, not those of its snapshot.
+        """
+        main, found = self.main, list[Row[Any]]()
+        for batch in batches(ids):
+            statement = self._looked_up(select(main.c.record_id, main.c.subscribers_done)).where(
+                main.c.record_id.in_(batch), main.c.subscribers_done.like('%"due"%')
+            )
+            found += connection.execute(statement.order_by(main.c.record_id).with_for_update())
+        return found
+
     def change(self, connection: Connection, *, record_id: int, values: Mapping[str, Any]) -> None:
         """Write `values` into an entry that this transaction has locked."""
         main = self.main

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from queue_core.reading import bulk
-from stickybus import PersistentBus
+from sql.tables import entry_tables
+from stickybus import PersistentBus, ScheduledRetries
 from stickybus.testing import drain
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.failed.shop import FAR
-from tests.contract.harness import Recorder, eventually
+from tests.contract.harness import Recorder, Trouble, eventually
 
 
 def test_clear_removes_what_waits_and_never_what_runs(
@@ -57,6 +59,59 @@ def test_what_matches_gets_another_date_and_runs_then(make_bus: MakeBus) -> None
     for options in ({}, {"at": date, "delay": 1}):
         with pytest.raises(InvalidPostError):
             bus.reschedule_all(**options)  # type: ignore[arg-type]
+
+
+def _retrying(cluster: Cluster) -> tuple[Peer, int, list[str]]:
+    """A node with an entry that one of its three subscribers has handled, and each call of them."""
+    peer, calls = cluster.join("a", lease_seconds=1e6), list[str]()
+
+    def fail(name: str) -> None:
+        calls.append(name)
+        raise Trouble
+
+    bus = peer.bus
+    bus.subscribe("Mail", lambda _event: calls.append("done"), name="done")
+    for name, hours in (("soon", 1), ("late", 2)):
+        retry = ScheduledRetries((timedelta(hours=hours), timedelta(hours=4)))
+        bus.subscribe("Mail", lambda _event, name=name: fail(name), name=name, retry=retry)
+    record_id = bus.post({}, event_name="Mail")
+    peer.run()
+    calls.clear()
+    return peer, record_id, calls
+
+
+@pytest.mark.parametrize("minutes", [0, 30, 90, 180])
+def test_all_subscribers_that_wait_for_a_retry_get_the_new_date(
+    cluster: Cluster, minutes: int
+) -> None:
+    peer, record_id, calls = _retrying(cluster)
+    due = cluster.clock.now() + timedelta(minutes=minutes)
+    assert peer.bus.reschedule_all(record_ids=[record_id], at=due).changed == 1
+    reasons = peer.bus.explain(record_id).reasons
+    told = [reason.facts["until"] for reason in reasons if reason.code == "waits-for-retry"]
+    assert told == ([due, due] if minutes else [])
+    if minutes:
+        cluster.clock.advance(seconds=60 * minutes - 1)
+        peer.run()
+        assert calls == []
+        cluster.clock.advance(seconds=1)
+    peer.run()
+    assert sorted(calls) == ["late", "soon"]
+    [entry] = peer.bus.find()
+    assert entry.effective_date == due + timedelta(hours=2), "the distance of the next retry"
+
+
+def test_progress_that_can_not_be_read_does_not_hinder_another_date(
+    cluster: Cluster, engine: Engine
+) -> None:
+    peer, record_id, _ = _retrying(cluster)
+    main = entry_tables("bus_events").main
+    with engine.begin() as connection:
+        connection.execute(update(main).values(subscribers_done='{"soon": {"due": 1}}'))
+    assert peer.bus.reschedule_all(record_ids=[record_id], delay=0).changed == 1
+    peer.run()
+    [entry] = peer.bus.history()
+    assert (entry.processing_state, entry.subscribers_done) == (State.FAILED, None)
 
 
 def test_an_entry_that_starts_meanwhile_is_skipped(

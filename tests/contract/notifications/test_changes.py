@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import (
     KEYLESS,
     EntryNotChangeableError,
@@ -17,8 +18,11 @@ from stickybus import (
     InvalidPostError,
     NotificationQueue,
     NotificationService,
+    ScheduledRetries,
     State,
 )
+from stickybus.testing import consume_one
+from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, ended, states
 from tests.contract.notifications.punctual import FAR, LATE_SECONDS, Punctual, orders
 
@@ -73,6 +77,24 @@ def test_a_later_date_is_waited_for(service: NotificationService) -> None:
     punctual.wait()
     assert datetime.now(UTC) >= date
     assert punctual.calls == 1
+
+
+def test_retries_of_what_was_moved_count_from_the_new_date(make_service: MakeService) -> None:
+    clock, fails = ManualClock(), Recorder(failures=99)
+    service = make_service(clock=clock, retry=ScheduledRetries((0, 60)))
+    queue = service.create_queue("billing", "dunning", fails, event_types=[Order])
+    record_id = queue.schedule(Order(1), delay=0, priority="high")
+    with pytest.raises(AssertionError, match="is AVAILABLE"):
+        consume_one(service)
+    date = clock.now() + timedelta(hours=1)
+
+    assert queue.update(record_id, at=date).effective_date == date
+    clock.advance_to(date)
+    with pytest.raises(AssertionError, match="is AVAILABLE"):
+        consume_one(service)
+
+    assert fails.calls == 2
+    assert queue.find()[0].effective_date == date + timedelta(seconds=60)
 
 
 def test_a_date_moved_to_now_in_the_callers_transaction_fires_at_its_commit(

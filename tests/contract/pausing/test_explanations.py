@@ -17,6 +17,7 @@ from stickybus import (
     InvalidPostError,
     PersistentBus,
     RetryLater,
+    ScheduledRetries,
 )
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeService
@@ -72,6 +73,18 @@ def test_what_waits_for_the_first_turn_of_its_order_key(cluster: Cluster) -> Non
     with database_of(peer.bus).begin() as connection:
         record_id = peer.bus.post(Order(1), order_key="k", connection=connection)
     assert codes(peer.bus, record_id) == ["behind-another"]
+
+
+def test_a_paused_handler_whose_retry_is_due_is_named(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ScheduledRetries((1,)))
+    peer.bus.subscribe(Order, Recorder(failures=1), name="mails")
+    peer.beat()  # writes what it serves
+    peer.bus.post(Order(1))
+    peer.run()
+    peer.bus.pause(handler="mails")
+    cluster.live(2, peer)
+    peer.run()
+    assert codes(peer.bus) == ["paused"]
 
 
 def test_a_paused_handler_is_named_until_it_has_succeeded(cluster: Cluster) -> None:

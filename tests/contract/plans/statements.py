@@ -268,6 +268,7 @@ class Tables:
     def reschedule(self) -> None:
         ids = self.statements.lock_available(self.connection, ids=self.ids[:10])
         self.statements.reschedule(self.connection, ids=ids or [1], due=self.now)
+        self.statements.locked_progress(self.connection, ids=ids or [1])
 
     def _search(self, values: Mapping[str, int], *, past: bool, newest_first: bool = False) -> None:
         found = self.statements.search(
