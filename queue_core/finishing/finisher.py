@@ -28,6 +28,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.outcome import (
     ENDED,
     Finished,
+    Lost,
     Outcome,
     Parked,
     Paused,
@@ -191,6 +192,8 @@ class Finisher:
         # and again.
         ended = _besides(batch, unwritable)
         self._holdings.ledger.give_up(claims_of([one.entry for one in ended]))
+        if any(isinstance(one, Lost) for one in ended):
+            self._holdings.doubt()
         taken.clear()
         self._tell_written(ended, lost)
         return claimed

@@ -35,6 +35,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nobody subscribes to it."""
     keep: timedelta | None = None
     """The time for which its handlers want its key to be kept."""
+    may_have_succeeded: bool = False
+    """Whether the row may know of successes beside `progress`: see `with_recorded`."""
 
 
 class Break(NamedTuple):
@@ -66,7 +68,11 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry had been taken over by another claim: nothing is left to write."""
+    """Nothing is left to write.
+
+    The entry had been taken over by another claim, or a COMMIT of its outcome gave no answer. The
+    table tells; if the entry is still this node's there, a sweep gives it back.
+    """
 
     entry: Entry
 

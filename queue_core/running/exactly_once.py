@@ -13,9 +13,10 @@ from typing import Protocol
 
 import msgspec
 from sqlalchemy import Connection, RootTransaction
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from queue_core.model.entry import SubscriberProgress
+from queue_core.errors import StickybusError
+from queue_core.model.entry import SubscriberProgress, from_row
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.model.states import State
 from queue_core.running.run import Run
@@ -26,11 +27,14 @@ from queue_core.running.subscriber import (
     context_of,
     with_connection,
 )
+from queue_core.runtime.log import get_logger
 from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.moves import batch_of
-from queue_core.storage.progress import encode_progress
+from queue_core.storage.progress import write_progress
 from queue_core.storage.store import Store
 from sql.transient import HANDLER
+
+log = get_logger(__name__)
 
 
 class Owner(Protocol):
@@ -58,8 +62,9 @@ class ExactlyOnce:
         """Call `subscriber` and record its progress; also the end of the entry, if it is the last.
 
         After a deadlock or its like it is called again, unless another node may run the entry by
-        now. None: other subscribers are left. Raises the error of the handler or the database;
-        nothing was written then.
+        now. None: other subscribers are left. Lost: the entry was taken over, or nobody can tell
+        whether the COMMIT took effect; what the table says then is for a sweep to read. Raises the
+        error of the handler or the database; nothing was written then.
         """
         entry, last = run.entry, run.ends_with_next
         progress: SubscriberProgress = {**run.progress, subscriber.name: True}
@@ -120,7 +125,9 @@ class ExactlyOnce:
                 ):  # a broken connection can't roll back; its server has done so
                     transaction.rollback()
                 raise
-            if not recorded:
+            # The row is locked: if the run is cut from here on, that outcome is written later, and
+            # keeps what is recorded.
+            if not recorded or run.cut:
                 transaction.rollback()
                 return False
             try:
@@ -129,10 +136,12 @@ class ExactlyOnce:
                 # SQLite keeps the transaction open, and the file locked: the next user of this
                 # connection would commit it.
                 connection.invalidate()
-                if not isinstance(error, DBAPIError) or not self._has_committed(
-                    finished, last=last
-                ):
+                if not isinstance(error, DBAPIError):
                     raise
+                committed = self._has_committed(subscriber, finished, last=last)
+                if committed is False:
+                    raise
+                return committed is True
             return True
 
     def _check_whole(
@@ -164,19 +173,15 @@ class ExactlyOnce:
                 return end_awaited(self._store, connection, owner, finished)
             self._store.links.ended(connection, endings_of([finished]))
             return True
-        return self._store.statements.change_claimed(
-            connection,
-            owner=self._owner.name,
-            record_id=entry.record_id,
-            claim_count=entry.claim_count,
-            created_date=entry.created_date,
-            values={"subscribers_done": encode_progress(finished.progress)},
-        )
+        statements, owner, progress = self._store.statements, self._owner.name, finished.progress
+        return write_progress(statements, connection, owner, entry, progress) is not None
 
-    def _has_committed(self, finished: Finished, *, last: bool) -> bool:
+    def _has_committed(
+        self, subscriber: Subscriber, finished: Finished, *, last: bool
+    ) -> bool | None:
         """Whether a transaction whose COMMIT gave no answer took effect.
 
-        The entry's row is locked meanwhile.
+        The entry's row is locked meanwhile. None if the database does not tell.
         """
         entry = finished.entry
 
@@ -188,9 +193,7 @@ class ExactlyOnce:
                 claim_count=entry.claim_count,
             )
             if not last:
-                return row is not None and bool(
-                    row.subscribers_done == encode_progress(finished.progress)
-                )
+                return row is not None and from_row(row).progress.get(subscriber.name) is True
             if row is not None:
                 return False
             ended = self._store.search(
@@ -204,4 +207,14 @@ class ExactlyOnce:
             )
             return bool(ended)
 
-        return self._store.database.write(work)
+        try:
+            return self._store.database.write(work)
+        except (SQLAlchemyError, StickybusError) as error:
+            log.warning(
+                "commit_unknown",
+                record_id=entry.record_id,
+                user_token=entry.user_token,
+                subscriber=subscriber.name,
+                error_type=type(error).__name__,
+            )
+            return None

@@ -151,6 +151,8 @@ def finished(
         last_error=last_error,
         undelivered=state is State.PROCESSED and not run.progress,
         keep=run.keep if state is State.PROCESSED else None,
+        may_have_succeeded=bool(run.errors)
+        and any(subscriber.exactly_once for subscriber in run.errors),
     )
 
 

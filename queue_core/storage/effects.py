@@ -14,7 +14,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
 from queue_core.model.states import State
-from queue_core.storage.progress import encode_progress
+from queue_core.storage.progress import write_progress
 from queue_core.storage.store import Store
 
 
@@ -87,13 +87,12 @@ class Wait:
         """See `Effect.apply`."""
         outcome, entry = self._outcome, self._outcome.entry
         due = {} if isinstance(outcome, Paused) else {"effective_date": outcome.at}
-        progress = outcome.progress or {}
-        changed = self._statements.change_claimed(
+        written = write_progress(
+            self._statements,
             connection,
-            owner=self._owner,
-            record_id=entry.record_id,
-            claim_count=entry.claim_count,
-            created_date=entry.created_date,
+            self._owner,
+            entry,
+            outcome.progress or {},
             values={
                 "processing_state": State.AVAILABLE.value,
                 "processing_owner": None,
@@ -101,11 +100,11 @@ class Wait:
                 "lane": self._lane,
                 **due,
                 "error_count": outcome.error_count,
-                "subscribers_done": encode_progress(progress),
             },
         )
-        if changed:
-            self._circuits.went_on(connection, entry, progress)
-            if self._opens is not None:
-                self._circuits.failed(connection, entry, self._opens)
-        return changed
+        if written is None:
+            return False
+        self._circuits.went_on(connection, entry, written)
+        if self._opens is not None:
+            self._circuits.failed(connection, entry, self._opens)
+        return True

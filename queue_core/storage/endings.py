@@ -11,7 +11,7 @@ from queue_core.links.link import Ending
 from queue_core.model.entry import from_row
 from queue_core.model.outcome import Finished
 from queue_core.model.states import State
-from queue_core.storage.progress import encode_progress
+from queue_core.storage.progress import encode_progress, with_recorded
 from queue_core.storage.store import Store
 from sql.tables import ERROR_LENGTH
 
@@ -26,10 +26,10 @@ def endings_of(finished: Iterable[Finished], besides: Collection[int] = ()) -> I
 
 
 def end_awaited(store: Store, connection: Connection, owner: str, finished: Finished) -> bool:
-    """End an entry that others may wait for, and tell its links.
+    """End an entry by what its row says, and tell its links.
 
-    `finished` may know of fewer links than the row, which is read anew. False if the entry was
-    taken over.
+    `finished` may know of fewer links than the row, which is read anew, or of fewer successes.
+    False if the entry was taken over.
     """
     entry, statements = finished.entry, store.statements
     row = statements.held(
@@ -37,6 +37,9 @@ def end_awaited(store: Store, connection: Connection, owner: str, finished: Fini
     )
     if row is None or row.created_date != entry.created_date:
         return False
+    held, progress = from_row(row), finished.progress
+    if finished.may_have_succeeded:
+        progress = with_recorded(progress, held)
     statements.to_history(
         connection,
         ids=[entry.record_id],
@@ -45,11 +48,11 @@ def end_awaited(store: Store, connection: Connection, owner: str, finished: Fini
             "finished_date": finished.finished_date,
             "started_date": finished.started_date,
             "error_count": finished.error_count,
-            "subscribers_done": encode_progress(finished.progress),
+            "subscribers_done": encode_progress(progress),
             "last_error": finished.last_error[:ERROR_LENGTH] if finished.last_error else None,
         },
     )
-    store.links.ended(connection, [Ending(from_row(row), finished.state, finished.keep)])
+    store.links.ended(connection, [Ending(held, finished.state, finished.keep)])
     return True
 
 

@@ -176,11 +176,12 @@ class Moves:
     ) -> Written:
         # Most entries have no headers, and for them nothing is called.
         headed = [one for one in finished if one.entry.headers is not None]
-        awaited = [one for one in headed if is_awaited(one.entry.headers)]
-        finished = [one for one in finished if one not in awaited] if awaited else finished
+        by_row = [one for one in headed if is_awaited(one.entry.headers)]
+        by_row += [one for one in finished if one.may_have_succeeded and one not in by_row]
+        finished = [one for one in finished if one not in by_row] if by_row else finished
         batch = batch_of(self._store, finished, kept=kept)
         links = self._store.links
-        linked = [one for one in headed if one not in awaited and links.concern(one.entry.headers)]
+        linked = [one for one in headed if one not in by_row and links.concern(one.entry.headers)]
 
         def move(connection: Connection) -> Moved:
             return self._move_checked(connection, owner, batch, None if limited else taking)
@@ -216,14 +217,14 @@ class Moves:
             lost, claimed = self._run_move(move, learn, autocommit=autocommit)
             if claimed is not None:
                 self._told(claimed)
-        apart = awaited + [one for one in finished if one.entry.record_id in lost]
+        apart = by_row + [one for one in finished if one.entry.record_id in lost]
         if apart:
             lost -= {one.entry.record_id for one in apart}
             lost |= self._end_apart(owner, apart)
         return Written(lost, claimed)
 
     def _end_apart(self, owner: str, finished: Sequence[Finished]) -> set[int]:
-        """End entries that others may wait for, and return the ids of those taken over."""
+        """End entries by what their rows say, and return the ids of those taken over."""
 
         def work(connection: Connection) -> set[int]:
             lost = [

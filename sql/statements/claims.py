@@ -40,6 +40,7 @@ from sql.statements.base import (
 from sql.tables import ENTRY_COLUMNS, in_schema, queue_places
 from sql.types import UtcDateTime, UtcSince
 
+_NOTHING: Mapping[str, Any] = {}
 _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
 
 
@@ -240,10 +241,15 @@ class Claims(PairStatements):
         claim_count: int,
         created_date: datetime,
         values: Mapping[str, Any],
+        known: Mapping[str, Any] = _NOTHING,
     ) -> bool:
-        """Write `values` into an entry that `owner` runs; False if its fence no longer holds."""
+        """Write `values` into an entry that `owner` runs.
+
+        False if its fence no longer holds, or if a column differs from what is `known` of it.
+        """
         main = self.main
         held = [*self._fence(owner, record_id, claim_count), main.c.created_date == created_date]
+        held += [main.c[name].is_not_distinct_from(value) for name, value in known.items()]
         return connection.execute(update(main).where(*held).values(**values)).rowcount == 1
 
     def in_processing(self, connection: Connection, *, lane: str) -> list[tuple[int, int]]:

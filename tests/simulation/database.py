@@ -62,7 +62,8 @@ class Databases:
         self._free: list[tuple[Database, Engine]] = []
         self._used: list[tuple[Database, Engine]] = []
         self._observer.cursor().execute(
-            "CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)"
+            "CREATE TABLE IF NOT EXISTS simulated_effects "
+            "(number BIGINT NOT NULL, subscriber INTEGER NOT NULL)"
         )
 
     # -- connections ------------------------------------------------------------------------------

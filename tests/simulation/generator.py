@@ -58,7 +58,7 @@ def settings_of(random: Random) -> Settings:
         faces=random.choice([("bus",), ("bus",), ("bus",), ("service",), ("bus", "service")]),
         mode=random.choice(modes),
         subscribers=random.choice([1, 1, 2]),
-        exactly_once=random.random() < 0.25,
+        exactly_once=int(random.random() < 0.25),
         max_run_seconds=random.choice([None, None, 4.0]),
         queue_capacity=random.choice([4, 8, 30]),
         long_leases=random.choice(["", "", "", "a", "b", "ac"]),

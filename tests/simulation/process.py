@@ -127,7 +127,7 @@ class Process:
                     self._handler("bus", number),
                     name=f"subscriber-{number}",
                     retry=self.settings.retry,
-                    exactly_once=self.settings.exactly_once and number == 0,
+                    exactly_once=number < self.settings.exactly_once,
                     max_run_seconds=self.settings.max_run_seconds,
                 )
             self.lifecycles["bus"] = self.bus._engine.lifecycle
@@ -145,7 +145,7 @@ class Process:
                 self._handler("service", 0),
                 event_types=[Order],
                 retry=self.settings.retry,
-                exactly_once=self.settings.exactly_once,
+                exactly_once=self.settings.exactly_once > 0,
                 max_run_seconds=self.settings.max_run_seconds,
             )
             self.lifecycles["service"] = self.service._engine.lifecycle
@@ -344,19 +344,19 @@ class Process:
 
     def _handler(self, face: str, number: int) -> Callable[[Order, EntryContext], None]:
         def handle(event: Order, context: EntryContext) -> None:
-            self._handle(event, context)
+            self._handle(event, context, number)
 
         handle.__qualname__ = f"{face}_{number}"
         return handle
 
-    def _handle(self, event: Order, context: EntryContext) -> None:
+    def _handle(self, event: Order, context: EntryContext, number: int) -> None:
         if not self.alive:
             raise Killed
         simulation = self.simulation
         behaviour = simulation.behaviours[event.number]
         run = simulation.began(self, event.number, context)
         try:
-            self._work_on(event.number, behaviour, context)
+            self._work_on(event.number, behaviour, context, number)
         except Exception:
             run.failed, run.ended = True, self.scheduler.time
             raise
@@ -376,7 +376,7 @@ class Process:
         ]
         return run.entry.claim_count, run.started_date
 
-    def _work_on(self, key: int, behaviour: Behaviour, context: EntryContext) -> None:
+    def _work_on(self, key: int, behaviour: Behaviour, context: EntryContext, number: int) -> None:
         for _ in range(behaviour.boundaries):
             self.scheduler.pause("handling")
         if behaviour.poison:
@@ -385,4 +385,6 @@ class Process:
         if context.error_count < behaviour.fails:
             raise RuntimeError("simulated")
         if context.connection is not None:
-            context.connection.exec_driver_sql(f"INSERT INTO simulated_effects VALUES ({key})")
+            context.connection.exec_driver_sql(
+                f"INSERT INTO simulated_effects VALUES ({key}, {number})"
+            )

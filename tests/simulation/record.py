@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,9 @@ from tests.simulation.database import TABLES, Databases
 from tests.simulation.process import Process
 from tests.simulation.settings import Settings
 from tests.simulation.threads import Scheduler
+
+_APART = 1_000_000_000
+"""The ids of the bus are smaller."""
 
 
 @dataclass
@@ -263,26 +267,30 @@ class Record:
         """An exactly-once handler's writes stand once for a processed entry, and never twice."""
         if not self._settings.exactly_once:
             return
-        counts: dict[int, int] = {}
-        for effect in self._databases.rows("SELECT number FROM simulated_effects"):
-            counts[effect["number"]] = counts.get(effect["number"], 0) + 1
+        counts = Counter(
+            (effect["number"], effect["subscriber"])
+            for effect in self._databases.rows("SELECT * FROM simulated_effects")
+        )
         chains = [row for row in evidence.history if row.state in {"PROCESSED", "FAILED"}]
         for row in chains:
             ends = sum(other.key == row.key for other in chains)
-            found = counts.get(row.key, 0)
-            if found > ends or (row.state == "PROCESSED" and not found):
-                yield Violation(
-                    invariant=Invariant.RECORDED_ONCE,
-                    record_ids=(row.record_id,),
-                    explanation=(
-                        f"the exactly-once handler's writes for key {row.key} stand {found} times"
-                    ),
-                )
+            of_bus = row.record_id < _APART
+            for subscriber in range(self._settings.exactly_once if of_bus else 1):
+                found = counts[row.key, subscriber]
+                if found > ends or (row.state == "PROCESSED" and not found):
+                    yield Violation(
+                        invariant=Invariant.RECORDED_ONCE,
+                        record_ids=(row.record_id,),
+                        explanation=(
+                            f"the writes of exactly-once handler {subscriber} for key {row.key} "
+                            f"stand {found} times"
+                        ),
+                    )
 
 
 def _apart(record_id: int, table: int) -> int:
     """Ids are a table's own; the checker's are the system's."""
-    return record_id + table * 1_000_000_000
+    return record_id + table * _APART
 
 
 def _standing(row: Mapping[str, Any], table: int) -> Standing:

@@ -239,7 +239,19 @@ SCENES: dict[str, Scene] = {
             _handle("a1", 1),
             _handle("a1"),
         ],
-        Settings(max_run_seconds=4.0, exactly_once=True),
+        Settings(max_run_seconds=4.0, exactly_once=1),
+    ),
+    "recorded_success_forgotten": Scene(
+        [
+            Start("a1"),
+            _post("a1", 1),
+            _handle("a1", stops=1),  # the first handler's transaction is about to commit
+            Pass(9.0, ("a1",)),
+            _claim("a1"),  # its run is cut
+            _handle("a1"),
+            _finish("a1"),
+        ],
+        Settings(subscribers=2, exactly_once=2, max_run_seconds=4.0),
     ),
     "exactly_once_runs_again": Scene(
         [
@@ -254,7 +266,7 @@ SCENES: dict[str, Scene] = {
             _handle("d1", stops=8),
             Pass(18.0, ("a1", "d1")),
         ],
-        Settings(exactly_once=True),
+        Settings(exactly_once=1),
     ),
     "epoch_not_raised": Scene(
         [

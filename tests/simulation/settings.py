@@ -26,7 +26,8 @@ class Settings:
     faces: tuple[str, ...] = ("bus",)
     mode: Mode = Mode.STICKY_EVENTS
     subscribers: int = 1
-    exactly_once: bool = False
+    exactly_once: int = 0
+    """The number of subscribers whose effects happen exactly once."""
     max_run_seconds: float | None = None
     queue_capacity: int = 6
     max_failure_retries: int = 2

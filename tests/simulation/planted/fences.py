@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam
 
+import queue_core.storage.progress
 import sql.statements.claims
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.handler_pool import HandlerPool
@@ -75,6 +76,12 @@ def exactly_once_unfenced() -> list[Planting]:
         return True
 
     return [(ExactlyOnce, "_record", recorded)]
+
+
+@bug
+def recorded_success_forgotten() -> list[Planting]:
+    """A retry is written over the successes that were recorded since its entry was claimed."""
+    return [(queue_core.storage.progress, "with_recorded", lambda progress, _row: progress)]
 
 
 @bug
