@@ -245,7 +245,7 @@ SCENES: dict[str, Scene] = {
         [
             Start("a1"),
             _post("a1", 1),
-            _handle("a1", stops=1),  # the first handler's transaction is about to commit
+            _handle("a1", stops=2),  # the first handler's transaction is about to commit
             Pass(9.0, ("a1",)),
             _claim("a1"),  # its run is cut
             _handle("a1"),
