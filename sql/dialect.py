@@ -163,7 +163,7 @@ class Dialect:
         connection.exec_driver_sql(f"SAVEPOINT {MARK}")
 
     def unmark(self, connection: Connection) -> None:
-        """Take the mark away.
+        """Take the mark away: what follows in the transaction is the library's.
 
         Raises DBAPIError if the marked transaction is over, or can't be committed any more.
         """

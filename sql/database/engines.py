@@ -55,7 +55,7 @@ class Engines:
         self.opened = 0
         """Connections that were opened so far."""
         self.transactions = self._open(Use.TRANSACTIONS)
-        self.lent = self._open(Use.TRANSACTIONS)
+        self.lent = self._open(Use.LENT)
         """For transactions that users' code holds, however long.
 
         They take no connection from ours.

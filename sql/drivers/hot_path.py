@@ -31,6 +31,8 @@ class Use(Enum):
     """The use of one of our connections."""
 
     TRANSACTIONS = auto()
+    LENT = auto()
+    """Transactions in which a user's code writes."""
     AUTOCOMMIT = auto()
     """Each statement is a transaction."""
     INSERTS = auto()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from socket import socket
@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from sql.dialect import Dialect
+from sql.dialect import MARK, Dialect
 from sql.drivers.hot_path import OURS, Use
 from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds
@@ -46,6 +46,18 @@ READ_ONLY = "25006"
 IDLE = 0
 """PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
 
+_PLANS = {
+    # A plan made while the table was empty would be kept when it holds a million rows.
+    "plan_cache_mode": "force_custom_plan",
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "enable_bitmapscan": "off",
+    # The plans turned off are priced so high that every statement with a scan of a small table
+    # would be compiled.
+    "jit": "off",
+}
+"""Settings for the library's own statements, which all seek by an index."""
+
 _LIMIT_WAITS = text(
     "WITH former AS MATERIALIZED (SELECT current_setting('lock_timeout') AS wait) "
     "SELECT wait FROM former, LATERAL set_config('lock_timeout', :wait, wait IS NOT NULL)"
@@ -67,6 +79,13 @@ _LOCK_HOLDER = text(
     "(SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND classid = CAST(:space AS oid) AND objid = CAST(hashtext(:name) AS oid)"
 )
+
+
+def _set(settings: Mapping[str, object], *, local: bool) -> str:
+    """The statement that sets them, for the session or the transaction."""
+    return "SELECT " + ", ".join(
+        f"set_config('{name}', '{value}', {str(local).lower()})" for name, value in settings.items()
+    )
 
 
 class PostgreSQL(Dialect):
@@ -152,19 +171,12 @@ class PostgreSQL(Dialect):
             "idle_in_transaction_session_timeout": milliseconds(limits.statement),
             "timezone": "UTC",
             "default_transaction_isolation": "read committed",
-            # A plan made while the table was empty would be kept when it holds a million rows. An
-            # INSERT's is always the same.
-            "plan_cache_mode": "auto" if use is Use.INSERTS else "force_custom_plan",
-            "enable_seqscan": "off",
-            "enable_sort": "off",
-            "enable_bitmapscan": "off",
-            # The plans turned off are priced so high that every statement with a scan of a small
-            # table would be compiled.
-            "jit": "off",
         }
-        statement = "SELECT " + ", ".join(
-            f"set_config('{name}', '{value}', false)" for name, value in settings.items()
-        )
+        if use is not Use.LENT:  # a user's statements want the plans that the server finds best
+            settings |= _PLANS
+        if use is Use.INSERTS:
+            settings["plan_cache_mode"] = "auto"  # an INSERT's plan is always the same
+        statement = _set(settings, local=False)
 
         def configure(connection: Any, record: ConnectionPoolEntry) -> None:
             guard(connection, limits.answer)
@@ -177,6 +189,10 @@ class PostgreSQL(Dialect):
 
         event.listen(engine, "connect", configure)
         event.listen(engine, "checkout", lambda driver, *_: self.check_open(driver))
+
+    def unmark(self, connection: Connection) -> None:
+        """See `Dialect.unmark`. One round trip: texts without parameters may be several."""
+        connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}; {_set(_PLANS, local=True)}")
 
     def check_open(self, driver: Any) -> None:
         check_socket(driver.pgconn.socket)

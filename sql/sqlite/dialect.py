@@ -128,7 +128,7 @@ class SQLite(Dialect):
         self._queue.longest_wait_seconds = self._limits.lock
         event.listen(engine, "connect", self._configure)
         event.listen(engine, "invalidate", _roll_back)
-        if engine.get_execution_options()[OURS] is Use.TRANSACTIONS:
+        if engine.get_execution_options()[OURS] in {Use.TRANSACTIONS, Use.LENT}:
             event.listen(engine, "begin", self._begin)
         else:
             event.listen(engine, "connect", _skip_checks)

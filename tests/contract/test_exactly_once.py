@@ -26,6 +26,7 @@ from tests.contract.harness import (
     engine_of,
     eventually,
     lifecycle_of,
+    listening,
     lost_answers,
     states,
 )
@@ -534,3 +535,39 @@ def test_a_handler_that_posts_around_its_own_transaction_fails_at_once_and_is_to
     assert entry.processing_state is State.FAILED
     assert "pass connection=context.connection" in (entry.last_error or "")
     assert orders.numbers() == []
+
+
+_OF_PLANS = ("enable_seqscan", "enable_sort", "enable_bitmapscan", "jit", "plan_cache_mode")
+
+
+def _plans_of(connection: Connection) -> dict[str, str]:
+    return {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in _OF_PLANS}
+
+
+@needs.postgresql
+def test_handlers_have_the_servers_planner_and_the_outcome_has_the_librarys(
+    make_bus: MakeBus, orders: Orders
+) -> None:
+    bus, seen, recorded = make_bus(handler_threads=1), list[dict[str, str]](), list[str]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def look(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        seen.append(_plans_of(connection))
+        connection.execute(orders.add(order.number))
+
+    def before_commit(connection: Connection) -> None:
+        if connection.engine is database_of(bus).lent:
+            recorded.append(_plans_of(connection)["enable_seqscan"])
+
+    bus.start()
+    with listening(database_of(bus), commit=before_commit):
+        for number in range(8):  # drivers prepare a statement that comes often
+            bus.post(Order(number))
+        ended(bus, 8)
+    with orders.engine.connect() as connection:
+        usual = _plans_of(connection)
+    assert usual["enable_seqscan"] == "on"
+    assert seen == [usual] * 8
+    assert recorded == ["off"] * 8
+    assert orders.numbers() == list(range(8))
