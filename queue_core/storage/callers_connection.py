@@ -11,7 +11,6 @@ that is announced instead, so that the first look finds the committed entries.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, ResourceClosedError
 from sqlalchemy.orm import Session, scoped_session
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
@@ -171,7 +170,7 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
         raise InvalidConnectionError(
             f"the connection passed in {error}. Nothing was written; pass an open one."
         ) from error
-    connection = _given.wrapped(_TupleRows(given, raw), _passive(database))
+    connection = database.given.wrapped(given)
     check_server(connection, database, given)
     return connection
 
@@ -180,83 +179,9 @@ def _driver(connection: Connection) -> RawDriver:
     return raw_driver_of(connection.dialect.name)
 
 
-class _TupleRows:
-    """A raw connection whose cursors return tuples, for any row factory that its owner has set."""
-
-    def __init__(self, driver: Any, raw: RawDriver) -> None:
-        self._driver = driver
-        self._raw = raw
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
-
-    def cursor(self, *arguments: Any, **options: Any) -> Any:
-        return self._raw.tuple_cursor(self._driver, *arguments, **options)
-
-
-class _Lent(NullPool):
-    """A pool of connections that are others': given back, they stay open."""
-
-    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
-        del record
-
-
-class _Given(threading.local):
-    """Raw connections that are about to be wrapped, in this thread.
-
-    The last one comes first: a signal's handler that posts may come between.
-    """
-
-    def __init__(self) -> None:
-        self._connections = list[_TupleRows]()
-
-    def wrapped(self, given: _TupleRows, engine: Engine) -> Connection:
-        """A connection of a passive engine, whose pool takes the one given."""
-        before = len(self._connections)
-        try:
-            self._connections.append(given)
-            return engine.connect()
-        finally:
-            del self._connections[before:]
-
-    def take(self) -> Any:
-        """The connections that the pool of a passive engine opens."""
-        return self._connections.pop()
-
-
-_given = _Given()
-_passive_engines: weakref.WeakKeyDictionary[Engine, Engine] = weakref.WeakKeyDictionary()
-"""One for each of our engines: to make one takes a fifth of a post's time."""
-
-
-def _passive(database: Database) -> Engine:
-    """An engine whose dialect never begins, commits, rolls back or closes.
-
-    The dialect is ready for use: a first connection of the library has completed it.
-    """
-    engine = database.engine
-    if engine not in _passive_engines:
-        with engine.connect():
-            pass  # the first connection completes the dialect
-        kind = type(engine.dialect)
-        quiet = dict.fromkeys(
-            ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"), _do_nothing
-        )
-        passive = type(
-            f"Passive{kind.__name__}", (kind,), {**quiet, "supports_statement_cache": True}
-        )
-        dialect = passive(dbapi=engine.dialect.dbapi)
-        dialect.__dict__.update({**engine.dialect.__dict__, "name": engine.dialect.name})
-        pool = _Lent(_given.take, reset_on_return=None)
-        _passive_engines[engine] = Engine(pool, dialect, database.url)
-    return _passive_engines[engine]
-
-
-def _do_nothing(*_arguments: object, **_options: object) -> None:
-    """The transaction is the caller's."""
-
-
 _listened: weakref.WeakSet[Engine] = weakref.WeakSet()
+_listened_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+"""Engines made by `execution_options` share one pool, and come and go."""
 
 
 def _listen(engine: Engine) -> None:
@@ -264,8 +189,12 @@ def _listen(engine: Engine) -> None:
         _listened.add(engine)
         event.listen(engine, "commit", _ended)
         event.listen(engine, "rollback", _ended)
-        event.listen(engine, "checkin", _released)
-        event.listen(engine, "invalidate", _released)
+    if (pool := engine.pool) not in _listened_pools:
+        _listened_pools.add(pool)
+        # A pool that replaces one that was disposed of has its listeners already.
+        if _released not in pool.dispatch.checkin:
+            event.listen(pool, "checkin", _released)
+            event.listen(pool, "invalidate", _released)
 
 
 def _ended(connection: Connection) -> None:

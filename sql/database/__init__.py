@@ -13,6 +13,7 @@ from sqlalchemy.util import memoized_property
 
 from sql.database.commits import AT_COMMIT, COMMITTED, commit, within
 from sql.database.engines import Engines
+from sql.database.given_connections import GivenConnections
 from sql.database.kept_connections import KeptConnections
 from sql.drivers.hot_path import LAZY
 from sql.limits import Limits
@@ -30,9 +31,9 @@ class Database:
 
     `target` is a URL, or an application's engine. Its pool's way of connecting is taken over,
     credentials from events included; its connections are left alone. A URL may name any driver,
-    asynchronous ones too: ours is used. Raises UnsupportedDatabaseError and MissingDriverError. It
-    connects to servers, to learn which of MySQL and MariaDB it is, and whether a pooler that can't
-    be used stands before PostgreSQL.
+    asynchronous ones too: ours is used. Of an engine by another driver the URL is taken over.
+    Raises UnsupportedDatabaseError and MissingDriverError. It connects to servers, to learn which
+    of MySQL and MariaDB it is, and whether a pooler that can't be used stands before PostgreSQL.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Database:
         self.engine, self.lent = engines.transactions, engines.lent
         self.autocommit, self.inserts = engines.autocommit, engines.inserts
         self.kept = KeptConnections(engines)
+        self.given = GivenConnections(engines)
         # Else a dead network, or a lock that stays, would hold up a caller for each try anew.
         self._patience = OWN_TRANSACTION.within(Limits(statement_timeout_seconds).statement)
 

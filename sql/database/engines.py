@@ -20,6 +20,15 @@ EACH_COMMITS: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommi
 """Options of an engine on whose connections each statement is a transaction."""
 
 
+def _connects_as(engine: Engine, url: URL) -> bool:
+    """Whether an application's engine connects as ours do.
+
+    Of one that does not, the URL alone can be taken over. psycopg has one name for both of its
+    drivers, the asynchronous one too.
+    """
+    return engine.driver == url.get_driver_name() and not engine.dialect.is_async
+
+
 class Engines:
     """All engines for a URL, or for an application's engine.
 
@@ -37,9 +46,7 @@ class Engines:
         application_name: str,
     ) -> None:
         asked = own_url(target.url if isinstance(target, Engine) else make_url(target))
-        # Of an engine by another driver the URL alone can be taken over.
-        taken_over = isinstance(target, Engine) and target.driver == asked.get_driver_name()
-        given = target if isinstance(target, Engine) and taken_over else None
+        given = target if isinstance(target, Engine) and _connects_as(target, asked) else None
         limits: dict[str, Any] = {
             "statement_timeout_seconds": statement_timeout_seconds,
             "application_name": application_name,
@@ -115,10 +122,11 @@ class Engines:
 
     def _give_up_stale_sessions(self, engine: Engine) -> None:
         """Let the pool replace a session that can't write any more, and all that are as old."""
-        broken = engine.dialect.is_disconnect
+        # Nothing that holds pools: SQLAlchemy keeps up to 128 dialects whose tables were looked at.
+        stale, broken = self.dialect.is_stale, engine.dialect.is_disconnect
 
         def is_disconnect(error: Any, connection: Any, cursor: Any) -> bool:
-            return self.dialect.is_stale(error) or broken(error, connection, cursor)
+            return stale(error) or broken(error, connection, cursor)
 
         engine.dialect.is_disconnect = is_disconnect  # type: ignore[method-assign,assignment]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool
 
 from sql.database import Database
@@ -189,6 +191,18 @@ def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(
     finally:
         bus.close()
         engine.dispose()
+
+
+@needs.postgresql
+def test_the_engine_inside_an_asynchronous_one_tells_the_url_alone(
+    database_url: URL, make_bus: MakeBus
+) -> None:
+    """Psycopg's asynchronous driver has the name of ours."""
+    application = create_async_engine(database_url.set(drivername="postgresql+psycopg"))
+    bus = make_bus(database=application.sync_engine)
+    bus.post(Order(1))
+    assert len(bus.find()) == 1
+    asyncio.run(application.dispose())
 
 
 @needs.sqlite

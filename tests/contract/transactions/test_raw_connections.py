@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
+import weakref
 
 import pytest
 
@@ -11,7 +13,7 @@ from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, delivered, ended
+from tests.contract.harness import Order, Recorder, database_of, delivered, ended
 from tests.contract.transactions.callers import Connect, connect
 
 __all__ = ["connect"]
@@ -132,6 +134,20 @@ def test_a_raw_connection_that_is_killed_delivers_nothing(
     bus.post(Order(1), connection=raw)
     raw.close()
     assert delivered(bus, recorder) == []
+
+
+def test_a_closed_bus_that_had_a_raw_connection_leaves_no_engine_behind(
+    database_url: URL, connect: Connect
+) -> None:
+    raw = connect()
+    bus = PersistentBus(database_url)
+    bus.post(Order(1), connection=raw)
+    raw.commit()
+    engine = weakref.ref(database_of(bus).engine)
+    bus.close()
+    del bus
+    gc.collect()
+    assert engine() is None
 
 
 def test_a_closed_raw_connection_is_refused(bus: PersistentBus, connect: Connect) -> None:

@@ -242,6 +242,22 @@ def test_many_transactions_at_once_deliver_each_of_their_events_once(
     assert recorder.numbers() == expected
 
 
+def test_the_engines_of_many_tenants_leave_their_common_pool_as_it_was(
+    engine: Engine, bus: PersistentBus, recorder: Recorder
+) -> None:
+    listeners = list[int]()
+    for number in range(1, 4):
+        tenant = engine.execution_options(schema_translate_map={"tenant": f"tenant{number}"})
+        with Session(tenant) as session:
+            bus.post(Order(number), connection=session)
+            session.commit()
+        heard = engine.pool.dispatch
+        listeners.append(len(list(heard.checkin)) + len(list(heard.invalidate)))
+        engine.dispose()  # the next pool takes its listeners over
+    assert listeners == listeners[:1] * 3
+    assert delivered(bus, recorder) == [1, 2, 3]
+
+
 def test_events_of_a_commit_start_without_a_claim(
     engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:
