@@ -120,6 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, DBAPIError):
             return _fail(f"the database refused: {_one_line(error.orig or error)}", DATABASE)
         raise
+    if code == INTERRUPTED:  # Typer makes an exit code of Ctrl-C, and says nothing
+        return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else DONE
 
 

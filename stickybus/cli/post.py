@@ -1,8 +1,8 @@
 """`stickybus post` and `stickybus schedule`: JSON lines into a bus or a notification queue.
 
 A batch is one transaction, and a bad line leaves its whole batch unwritten: posting stops there,
-says which line is bad and why, and from which line to go on. So each line is posted once, however
-often one has to start again.
+says which line is bad and why, and from which line to go on. An error and Ctrl-C say that, too, and
+which lines nobody knows of. So each line is posted once, however often one has to start again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from queue_core.errors import InvalidPostError, PayloadError, StickybusError
+from queue_core.errors import CommitUnknownError, InvalidPostError, PayloadError
 from queue_core.model.keyed import Keep, Posted
 from queue_core.model.lanes import ANY_NODE
 from stickybus.cli import line_source
@@ -176,8 +176,14 @@ class _Report:
     first_id: int | None = None
     last_id: int | None = None
     bad_lines: list[dict[str, Any]] = field(default_factory=list)
-    unposted: tuple[int, int] | None = None
-    """First and last line of the batch that was not written."""
+    next_line: int = 1
+    """The line to go on with."""
+    last_line: int = 0
+    """The last line of the batch that begins there, if it was begun."""
+    at_commit: bool = False
+    """Whether nobody knows if that batch was written."""
+    complete: bool = False
+    """Whether all lines are done."""
 
 
 def _run(
@@ -189,16 +195,18 @@ def _run(
     *,
     as_json: bool,
 ) -> None:
-    report = _Report()
+    report = _Report(next_line=first_line)
     try:
         with line_source.opened(file, quiet=as_json) as (lines, progress):
             for batch in batches(lines, first_line=first_line):
+                report.next_line, report.last_line = batch[0].number, batch[-1].number
                 if not _post(engine, queue_name, batch, fields, report):
                     break
                 progress(report.posted)
-    except StickybusError as error:
-        if report.posted:
-            error.add_note(f"{plural(report.posted, 'entry')} had been posted before.")
+        report.complete = not report.bad_lines
+    except BaseException:  # Ctrl-C, too
+        if report.posted or report.found or report.at_commit:
+            _tell(report, queue_name, as_json=as_json)
         raise
     _tell(report, queue_name, as_json=as_json)
     if report.bad_lines:
@@ -217,26 +225,39 @@ def _post(
             postings.append(posting)
         except BadLineError as error:
             report.bad_lines.append({"line": line.number, "reason": str(error)})
-    if not report.bad_lines:
-        try:
-            ids = engine.poster.post(queue_name, postings)
-        except (InvalidPostError, PayloadError):
-            # The faulty line is found out only now: checking each beforehand would encode all
-            # payloads twice.
-            for line, posting in zip(batch, postings, strict=True):
-                if reason := _refusal(engine, queue_name, posting):
-                    report.bad_lines.append({"line": line.number, "reason": reason})
-            if not report.bad_lines:
-                raise
-        else:
-            taken = sum(isinstance(one, Posted) and not one.created for one in ids)
-            report.posted += len(ids) - taken
-            report.found += taken
-            report.first_id = ids[0] if report.first_id is None else report.first_id
-            report.last_id = ids[-1]
-            return True
-    report.unposted = batch[0].number, batch[-1].number
-    return False
+    if report.bad_lines:
+        return False
+    try:
+        report.at_commit = True
+        ids = engine.poster.post(queue_name, postings)
+    except (InvalidPostError, PayloadError):
+        report.at_commit = False
+        # The faulty line is found out only now: checking each beforehand would encode all payloads
+        # twice.
+        for line, posting in zip(batch, postings, strict=True):
+            if reason := _refusal(engine, queue_name, posting):
+                report.bad_lines.append({"line": line.number, "reason": reason})
+        if not report.bad_lines:
+            raise
+        return False
+    except Exception as error:
+        report.at_commit = _may_be_written(error)
+        raise
+    taken = sum(isinstance(one, Posted) and not one.created for one in ids)
+    report.posted += len(ids) - taken
+    report.found += taken
+    report.first_id = ids[0] if report.first_id is None else report.first_id
+    report.last_id = ids[-1]
+    report.next_line, report.at_commit = batch[-1].number + 1, False
+    return True
+
+
+def _may_be_written(error: Exception) -> bool:
+    """Whether a post that raised may have committed. Of what is no error, it always may."""
+    from sql.database import AT_COMMIT, COMMITTED
+
+    notes = getattr(error, "__notes__", ())
+    return isinstance(error, CommitUnknownError) or AT_COMMIT in notes or COMMITTED in notes
 
 
 def _refusal(engine: QueueEngine, queue_name: str, posting: Any) -> str | None:
@@ -248,6 +269,7 @@ def _refusal(engine: QueueEngine, queue_name: str, posting: Any) -> str | None:
 
 
 def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
+    first, last = report.next_line, report.last_line
     if as_json:
         write_json(
             {
@@ -257,7 +279,8 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
                 "first_id": report.first_id,
                 "last_id": report.last_id,
                 "bad_lines": report.bad_lines,
-                "continue_from_line": report.unposted[0] if report.unposted else None,
+                "continue_from_line": None if report.complete else report.next_line,
+                "unknown_lines": [first, last] if report.at_commit else None,
             }
         )
         return
@@ -265,13 +288,17 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
     console().print(f"{plural(report.posted, 'entry')} posted to {queue_name}{ids}", markup=False)
     if report.found:
         console().print(f"{plural(report.found, 'line')} had keys that were taken", markup=False)
-    if report.unposted is None:
+    if report.complete:
         return
     for bad in report.bad_lines:
         errors().print(f"line {bad['line']}: {bad['reason']}", markup=False)
-    first, last = report.unposted
-    errors().print(
-        f"Nothing of lines {first} to {last} was posted. Correct "
-        f"{plural(len(report.bad_lines), 'line')}, then go on with --from-line {first}.",
-        markup=False,
-    )
+    if report.at_commit:
+        told = f"Lines {first} to {last} may be posted, or not: nothing has answered. Look, then"
+    elif report.bad_lines:
+        told = (
+            f"Nothing of lines {first} to {last} was posted. Correct "
+            f"{plural(len(report.bad_lines), 'line')}, then"
+        )
+    else:
+        told = f"Nothing from line {first} on was posted:"
+    errors().print(f"{told} go on with --from-line {first}.", markup=False)

@@ -41,8 +41,9 @@ class Cli:
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("STICKYBUS_URL", self.url)
 
-    def __call__(self, *arguments: str, stdin: bytes = b"", expect: int = 0) -> Done:
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    def __call__(self, *arguments: str, stdin: bytes | io.BytesIO = b"", expect: int = 0) -> Done:
+        given = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
         code = main(arguments)
         out, err = self._capsys.readouterr()
         assert code == expect, out + err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ import pytest
 from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
+from queue_core.errors import CommitUnknownError, DatabaseUnreachableError
+from queue_core.model.posting import Posting
+from queue_core.posting.poster import Poster
 from sql import schema
 from stickybus.testing import drain
 from tests.acceptance.cli.running import Cli, MakeCli, lines
@@ -155,6 +160,74 @@ def test_a_bad_line_leaves_its_batch_unwritten_and_a_second_run_goes_on_from_the
     assert "line 901: " in cli(*again, stdin=lines(*bad), expect=1).err
     cli(*again, stdin=lines(*events))
     assert sorted(int(entry.search_key1 or 0) for entry in bus.find()) == list(range(1_100))
+
+
+class _Ended(io.BytesIO):
+    """Standard input that is interrupted at its end, as by Ctrl-C."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        if line := super().readline(size):
+            return line
+        raise KeyboardInterrupt
+
+    def __next__(self) -> bytes:
+        return self.readline()
+
+
+def test_ctrl_c_between_two_batches_says_from_which_line_to_go_on(
+    cli: Cli, bus: PersistentBus
+) -> None:
+    events = b"\n\n" + lines(*({"n": number} for number in range(700)))
+    done = cli("post", "-", "--event", "Tick", "--json", stdin=_Ended(events), expect=130)
+    assert done.err == "stickybus: interrupted\n"
+    assert done.json["posted"] == len(bus.find()) == 500
+    assert (done.json["continue_from_line"], done.json["unknown_lines"]) == (503, None)
+    done = cli("post", "-", "--event", "Tick", stdin=_Ended(events), expect=130)
+    assert "Nothing from line 503 on was posted: go on with --from-line 503." in done.err
+    again = ("--from-line", "503")
+    assert cli("post", "-", "--event", "Tick", *again, "--json", stdin=events).json["posted"] == 200
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CommitUnknownError("no answer")])
+def test_a_batch_whose_commit_gives_no_answer_is_told(
+    cli: Cli, bus: PersistentBus, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    post = Poster.post
+
+    def lose_the_answer(poster: Poster, name: str, postings: Sequence[Posting]) -> list[int]:
+        ids = post(poster, name, postings)
+        if len(postings) < 500:
+            raise error
+        return ids
+
+    monkeypatch.setattr(Poster, "post", lose_the_answer)
+    events = lines(*({"n": number} for number in range(700)))
+    code = 130 if error is KeyboardInterrupt else 3
+    done = cli("post", "-", "--event", "Tick", "--json", stdin=events, expect=code)
+    assert done.json["posted"] == 500
+    assert (done.json["continue_from_line"], done.json["unknown_lines"]) == (501, [501, 700])
+    done = cli("post", "-", "--event", "Tick", stdin=events, expect=code)
+    assert "500 entries posted" in done.out
+    assert "Lines 501 to 700 may be posted, or not" in done.err
+    assert len(bus.find()) == 1_400
+
+
+def test_an_error_after_the_first_batch_says_from_which_line_to_go_on(
+    cli: Cli, bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = Poster.post
+
+    def fail(poster: Poster, name: str, postings: Sequence[Posting]) -> list[int]:
+        if len(postings) < 500:
+            raise DatabaseUnreachableError("gone")
+        return post(poster, name, postings)
+
+    monkeypatch.setattr(Poster, "post", fail)
+    events = lines(*({"n": number} for number in range(700)))
+    done = cli("post", "-", "--event", "Tick", stdin=events, expect=3)
+    assert "Nothing from line 501 on was posted: go on with --from-line 501." in done.err
+    assert "stickybus: gone" in done.err
+    assert len(bus.find()) == 500
 
 
 def test_keys_that_are_texts_are_posted_and_found(cli: Cli, bus: PersistentBus) -> None:
