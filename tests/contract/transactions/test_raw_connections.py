@@ -7,6 +7,7 @@ import sqlite3
 import weakref
 
 import pytest
+from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, WriteLockError
