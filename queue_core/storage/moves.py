@@ -6,7 +6,7 @@ both, where that costs less. The entries of a dead node are moved by `cluster.re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
@@ -85,7 +85,8 @@ class Moves:
                 )
                 if claimed is not None:
                     return self._told(claimed)
-            return self._told(self._store.database.write(partial(self._claim_places, claim)))
+            claim_places = partial(_claim_places, self._store, self._places, claim)
+            return self._told(self._store.database.write(claim_places))
         entries = self._claim(claim)
         if not self._places.concern(entries):
             return _all_of(entries)
@@ -110,18 +111,6 @@ class Moves:
                 self._placed(lane, [entry.record_id for entry in those])
             keyed = [entry.record_id for entry in entries if self._places.keys.concern(entry)]
             self._placed(ALL_KEYS, keyed)
-
-    def _claimed(self, claim: Claim, reserved: Claim | None, entries: list[Entry]) -> Claimed:
-        if reserved is None:
-            return _all_of(entries)
-        return self._places.reserved(reserved, claim.limit, entries)
-
-    def _claim_places(self, claim: Claim, connection: Connection) -> Claimed:
-        seating = Seating(self._places, connection, claim)
-        rows = (
-            [] if seating.claim is None else self._store.statements.claim(connection, seating.claim)
-        )
-        return seating.seat(_entries(claim, rows))
 
     def _told(self, claimed: Claimed) -> Claimed:
         for lane, ids in claimed.placed.items():
@@ -174,50 +163,16 @@ class Moves:
         *,
         kept: bool = True,
     ) -> Written:
-        # Most entries have no headers, and for them nothing is called.
-        headed = [one for one in finished if one.entry.headers is not None]
-        by_row = [one for one in headed if is_awaited(one.entry.headers)]
-        by_row += [one for one in finished if one.may_have_succeeded and one not in by_row]
-        finished = [one for one in finished if one not in by_row] if by_row else finished
-        batch = batch_of(self._store, finished, kept=kept)
-        links = self._store.links
-        linked = [one for one in headed if one not in by_row and links.concern(one.entry.headers)]
-
-        def move(connection: Connection) -> Moved:
-            return self._move_checked(connection, owner, batch, None if limited else taking)
-
-        def learn(connection: Connection, moved: Moved) -> tuple[set[int], Claimed | None]:
-            ids, rows = moved(connection)
-            lost = set(batch.ids) - ids
-            for effect in sorted(effects, key=_ORDER):
-                if not effect.apply(connection):
-                    lost.add(effect.record_id)
-            # Last: others wait for rows that are locked here. And not for rows that a former try
-            # recorded: that has told them.
-            if linked:
-                links.ended(connection, endings_of(linked, besides=lost))
-            waiting = [effect.entry for effect in effects if effect.record_id not in lost]
-            if waiting:
-                self._store.limit_keys.freed(connection, waiting)
-            if lost:
-                tried = [one for one in finished if one.entry.record_id in lost]
-                lost -= self._recorded(connection, owner, tried, kept=kept)
-            if limited and claim is not None:
-                return lost, self._claim_places(claim, connection)
-            if claim is None:
-                return lost, None
-            return lost, self._claimed(claim, reserved, _entries(claim, rows))
-
+        recording = _Recording(self._store, self._places, owner, finished, effects, kept=kept)
         with self._within(claim) as reserved:
-            taking = claim if reserved is None else reserved
-            limited = claim is taking is not None and self._places.limit_any
-            # An effect needs a transaction; outcomes alone are one statement, which commits by
-            # itself.
-            autocommit = not (effects or linked or limited)
-            lost, claimed = self._run_move(move, learn, autocommit=autocommit)
+            if claim is not None:
+                recording.add_claim(claim, reserved)
+            lost, claimed = self._run_move(
+                recording.move, recording.learn, autocommit=recording.autocommit
+            )
             if claimed is not None:
                 self._told(claimed)
-        apart = by_row + [one for one in finished if one.entry.record_id in lost]
+        apart = recording.by_row + (recording.among(lost) if lost else [])
         if apart:
             lost -= {one.entry.record_id for one in apart}
             lost |= self._end_apart(owner, apart)
@@ -232,7 +187,7 @@ class Moves:
                 for one in sorted(finished, key=lambda one: one.entry.record_id)
                 if not end_awaited(self._store, connection, owner, one)
             ]
-            recorded = self._recorded(connection, owner, lost)
+            recorded = _recorded(self._store, connection, owner, lost)
             return {one.entry.record_id for one in lost} - recorded
 
         return self._store.database.write(work)
@@ -253,61 +208,147 @@ class Moves:
             return database.write_autocommit(move, learn)
         return database.write(lambda connection: learn(connection, move(connection)))
 
-    def _recorded(
+
+class _Recording:
+    """The outcomes, effects and claim of one transaction: `move` writes and claims, then `learn`.
+
+    `autocommit`: a move that is one statement needs no transaction.
+    """
+
+    def __init__(
         self,
-        connection: Connection,
+        store: Store,
+        places: Places,
         owner: str,
         finished: Sequence[Finished],
+        effects: Sequence[Effect],
         *,
-        kept: bool = True,
-    ) -> set[int]:
-        """The ids whose very outcome stands in history. If it keeps none: that are nowhere.
+        kept: bool,
+    ) -> None:
+        self._store = store
+        self._places = places
+        self._owner = owner
+        self._effects = effects
+        self._kept = kept
+        # Most entries have no headers, and for them nothing is called.
+        headed = [one for one in finished if one.entry.headers is not None]
+        by_row = [one for one in headed if is_awaited(one.entry.headers)]
+        by_row += [one for one in finished if one.may_have_succeeded and one not in by_row]
+        self.by_row = by_row
+        """The outcomes that are left out: the rows of their entries say how those end."""
+        self._finished = [one for one in finished if one not in by_row] if by_row else finished
+        self._batch = batch_of(store, self._finished, kept=kept)
+        links = store.links
+        self._linked = [
+            one for one in headed if one not in by_row and links.concern(one.entry.headers)
+        ]
+        self._claim: Claim | None = None
+        self._reserved: Claim | None = None
+        self._limited = False
+        # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
+        self.autocommit = not (effects or self._linked)
 
-        A former try recorded it, and its COMMIT gave no answer.
-        """
-        if not finished:
-            return set()
-        if not kept:
-            ids = {one.entry.record_id for one in finished}
-            search = partial(
-                self._store.search, connection, where=lambda table: [table.c.record_id.in_(ids)]
-            )
-            return ids - {row.record_id for past in (False, True) for row in search(past=past)}
-        tried = {
-            (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date)
-            for one in finished
-        }
-        rows = self._store.search(
-            connection,
-            past=True,
-            where=lambda table: [
-                table.c.record_id.in_([one.entry.record_id for one in finished]),
-                table.c.processing_owner == owner,
-            ],
-        )
-        return {
-            row.record_id
-            for row in rows
-            if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
-        }
+    def add_claim(self, claim: Claim, reserved: Claim | None) -> None:
+        """Make a claim as well, by a reserve if there is one."""
+        self._claim, self._reserved = claim, reserved
+        if reserved is None and self._places.limit_any:
+            self._limited, self.autocommit = True, False
 
-    def _move_checked(
-        self, connection: Connection, owner: str, batch: Batch, claim: Claim | None
-    ) -> Moved:
+    def move(self, connection: Connection) -> Moved:
+        """Write the outcomes, and claim; where places are limited, `learn` claims."""
+        batch = self._batch
+        taking = self._claim if self._reserved is None else self._reserved
         try:
-            ended = batch if batch.ids else None
-            return self._store.statements.move(connection, owner=owner, batch=ended, claim=claim)
+            return self._store.statements.move(
+                connection,
+                owner=self._owner,
+                batch=batch if batch.ids else None,
+                claim=None if self._limited else taking,
+            )
         except IntegrityError as error:
             if not batch.ids:
                 raise
-            ids = ", ".join(map(str, batch.ids[:10]))
+            ids, table = ", ".join(map(str, batch.ids[:10])), self._store.config.history_table
             raise HistoryConflictError(
-                f"{self._store.config.history_table} holds other content under an id of {ids}: "
-                f"{error.orig}. Nothing of this batch was moved. Ids are never reused, so "
-                "somebody wrote to the tables by hand.",
-                table=self._store.config.history_table,
+                f"{table} holds other content under an id of {ids}: {error.orig}. Nothing of this "
+                "batch was moved. Ids are never reused, so somebody wrote to the tables by hand.",
+                table=table,
                 record_id=batch.ids[0],
             ) from error
+
+    def learn(self, connection: Connection, moved: Moved) -> tuple[set[int], Claimed | None]:
+        """Do what follows the move; return the ids of entries taken over, and what was claimed."""
+        ids, rows = moved(connection)
+        lost = set(self._batch.ids) - ids
+        for effect in sorted(self._effects, key=_ORDER):
+            if not effect.apply(connection):
+                lost.add(effect.record_id)
+        # Last: others wait for rows that are locked here. And not for rows that a former try
+        # recorded: that has told them.
+        if self._linked:
+            self._store.links.ended(connection, endings_of(self._linked, besides=lost))
+        waiting = [effect.entry for effect in self._effects if effect.record_id not in lost]
+        if waiting:
+            self._store.limit_keys.freed(connection, waiting)
+        if lost:
+            tried = self.among(lost)
+            lost -= _recorded(self._store, connection, self._owner, tried, kept=self._kept)
+        claim, reserved = self._claim, self._reserved
+        if claim is None:
+            return lost, None
+        if self._limited:
+            return lost, _claim_places(self._store, self._places, claim, connection)
+        entries = _entries(claim, rows)
+        if reserved is None:
+            return lost, _all_of(entries)
+        return lost, self._places.reserved(reserved, claim.limit, entries)
+
+    def among(self, ids: Collection[int]) -> list[Finished]:
+        """The outcomes of the entries with these ids."""
+        return [one for one in self._finished if one.entry.record_id in ids]
+
+
+def _recorded(
+    store: Store,
+    connection: Connection,
+    owner: str,
+    finished: Sequence[Finished],
+    *,
+    kept: bool = True,
+) -> set[int]:
+    """The ids whose very outcome stands in history. If it keeps none: that are nowhere.
+
+    A former try recorded it, and its COMMIT gave no answer.
+    """
+    if not finished:
+        return set()
+    if not kept:
+        ids = {one.entry.record_id for one in finished}
+        search = partial(store.search, connection, where=lambda table: [table.c.record_id.in_(ids)])
+        return ids - {row.record_id for past in (False, True) for row in search(past=past)}
+    tried = {
+        (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date)
+        for one in finished
+    }
+    rows = store.search(
+        connection,
+        past=True,
+        where=lambda table: [
+            table.c.record_id.in_([one.entry.record_id for one in finished]),
+            table.c.processing_owner == owner,
+        ],
+    )
+    return {
+        row.record_id
+        for row in rows
+        if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
+    }
+
+
+def _claim_places(store: Store, places: Places, claim: Claim, connection: Connection) -> Claimed:
+    seating = Seating(places, connection, claim)
+    rows = [] if seating.claim is None else store.statements.claim(connection, seating.claim)
+    return seating.seat(_entries(claim, rows))
 
 
 def _entries(claim: Claim, rows: Sequence[Sequence[Any]]) -> list[Entry]:
