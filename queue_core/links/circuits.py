@@ -24,13 +24,16 @@ from queue_core.model.outcome import Break
 from queue_core.model.retry_policies import delay_after
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
-from sql.search_keys import RESERVED, with_marks
+from sql.search_keys import RESERVED, texts, with_marks
 from sql.statements import circuits as statements
 from sql.statements.base import LARGEST_COUNT
 from sql.statements.entries import Statements
 
-PROBE_MARK = RESERVED + "probe"
-"""The mark of an entry that has been a probe."""
+_NAME = "probe"
+PROBE_MARK = RESERVED + _NAME
+"""The mark of an entry that has been a probe. Its text is empty, unless it was replaced since."""
+REPLACED = "replaced"
+"""The text of that mark if another posting has replaced the probe's: it is a probe no more."""
 CHOICE = 1_000
 """A probe is chosen at random among this many, the first in claim order.
 
@@ -97,10 +100,10 @@ class Circuits:
         """
         del lent
         states = {one.entry.record_id: one.state for one in endings}
+        probes = {one.entry.record_id for one in endings if _is_probe(one.entry.headers)}
         for circuit in self._of_probes(connection, list(states)):
-            if states[circuit.probe_id] is State.PROCESSED or not self._entries.page(
-                connection, lane=circuit.lane, after=None, limit=1
-            ):
+            succeeded = states[circuit.probe_id] is State.PROCESSED
+            if (succeeded and circuit.probe_id in probes) or self._is_empty(connection, circuit):
                 self._close(connection, circuit)
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
@@ -126,18 +129,18 @@ class Circuits:
         return self._circuits.of_table(connection, self._table)
 
     def without_probe(self, connection: Connection) -> list[Row[Any]]:
-        """The open circuits whose probe is nowhere, or waits in the lane of another circuit."""
+        """The open circuits whose probe is nowhere, replaced, or in the lane of another circuit."""
         circuits = self.all(connection)
         ids = [circuit.probe_id for circuit in circuits]
         found = self._entries.search(
             connection, past=False, where=lambda table: [table.c.record_id.in_(ids)], limit=None
         )
         held = {circuit.lane for circuit in circuits}
-        probes = {row.record_id for row in found if row.lane not in held}
+        probes = {row.record_id for row in found if row.lane not in held and _is_probe(row.headers)}
         return [circuit for circuit in circuits if circuit.probe_id not in probes]
 
     def choose_others(self, connection: Connection) -> None:
-        """Give a probe, due now, to each open circuit that has none."""
+        """Give a probe, due now, to each open circuit that has none, if an entry of it is due."""
         for circuit in self.without_probe(connection):
             self._choose(connection, circuit, self._clock.now(), circuit.failures)
 
@@ -146,10 +149,14 @@ class Circuits:
     def _choose(
         self, connection: Connection, circuit: Row[Any], date: datetime, failures: int
     ) -> None:
-        """Let another entry probe at `date`; without any other, close the circuit."""
-        waiting = self._entries.free_page(connection, lane=circuit.lane, limit=CHOICE)
+        """Let another entry probe at `date` that is due by then; without any, close the circuit.
+
+        If all are due later, or held by others, nodes choose one once that is over.
+        """
+        waiting = self._entries.free_page(connection, lane=circuit.lane, limit=CHOICE, due_by=date)
         if not waiting:
-            self._close(connection, circuit)
+            if self._is_empty(connection, circuit):
+                self._close(connection, circuit)
             return
         chosen = self._random.choice(waiting).record_id
         if self._become(connection, circuit, chosen, failures):
@@ -167,6 +174,10 @@ class Circuits:
             failures=failures,
         )
 
+    def _is_empty(self, connection: Connection, circuit: Row[Any]) -> bool:
+        """Whether no entry waits for a circuit."""
+        return not self._entries.page(connection, lane=circuit.lane, after=None, limit=1)
+
     def _close(self, connection: Connection, circuit: Row[Any]) -> None:
         self._circuits.close(connection, self._table, circuit.lane, probe_id=circuit.probe_id)
 
@@ -178,3 +189,8 @@ class Circuits:
         self._entries.change_lane(
             connection, ids=[record_id], from_lane=lane, to_lane=RETURNING, suspect_lane=RETURNING
         )
+
+
+def _is_probe(headers: str | None) -> bool:
+    """Whether an entry that a circuit names as its probe is one still."""
+    return texts(headers).get(_NAME) == ""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row
 
 from queue_core.errors import DuplicateKeyError
 from queue_core.links import ordering
-from queue_core.links.circuits import PROBE_MARK
+from queue_core.links.circuits import PROBE_MARK, REPLACED
 from queue_core.links.following import Following
 from queue_core.links.groups import GROUP_MARK
 from queue_core.links.hold import WAITING, Hold
@@ -247,6 +247,8 @@ class KeyedPosts:
         marks = {
             mark: text for mark, text in marks_of(replaced.headers).items() if mark in _OF_ENTRY
         }
+        if PROBE_MARK in marks:
+            marks[PROBE_MARK] = REPLACED
         values = {
             **{name: draft.row[name] for name in _REPLACED},
             "headers": with_marks(draft.row["headers"], marks),

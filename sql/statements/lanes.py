@@ -136,8 +136,10 @@ class Lanes(PairStatements):
             found.append(select(literal_column("1")).where(table.c.table_name == main.name))
         return bool(connection.execute(select(or_(*map(exists, found)))).scalar())
 
-    def free_page(self, connection: Connection, *, lane: str, limit: int) -> list[Row[Any]]:
-        """Lock the first AVAILABLE entries of a lane, in claim order.
+    def free_page(
+        self, connection: Connection, *, lane: str, limit: int, due_by: datetime | None = None
+    ) -> list[Row[Any]]:
+        """Lock the first AVAILABLE entries of a lane, in claim order, or those due by a date.
 
         Entries that others hold are skipped. Columns: record_id, creating_owner.
         """
@@ -146,6 +148,8 @@ class Lanes(PairStatements):
         statement = self._by_claims(select(*columns)).where(
             main.c.lane == lane, main.c.processing_state == AVAILABLE
         )
+        if due_by is not None:
+            statement = statement.where(main.c.effective_date <= due_by)
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import delete
 
 from queue_core.model.lanes import circuit_lane
@@ -12,6 +13,7 @@ from stickybus import Circuit, ExactlyOnceContext, State
 from tests.contract.circuits.outages import (
     POLICY,
     POLICY_OF_OTHERS,
+    Other,
     Service,
     fail,
     join,
@@ -166,6 +168,86 @@ def test_a_probe_can_be_made_due_by_hand(cluster: Cluster) -> None:
     pass_time(cluster, 1, peer)
 
     assert len(peer.bus.history(record_ids=ids)) == 2
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_another_one_is_chosen_for_a_probe_that_is_replaced_again_and_again(
+    cluster: Cluster, on_conflict: Any
+) -> None:
+    service = Service()
+    peer = join(cluster, "a", service)
+    first = peer.bus.post(Order(1), key="effect")
+    peer.run()
+    fail(peer, 2)
+    assert probe(peer) == first
+    service.away = False
+
+    for _ in range(3):
+        peer.bus.post(Order(3), key="effect", delay=6, on_conflict=on_conflict)
+        pass_time(cluster, 3, peer)
+
+    assert service.served == [2]
+    assert peer.bus.open_circuits() == []
+    pass_time(cluster, 6, peer)
+    assert service.served == [2, 3]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_the_only_one_that_has_failed_is_the_probe_though_it_is_replaced(
+    cluster: Cluster, *, away: bool
+) -> None:
+    service = Service()
+    peer = join(cluster, "a", service)
+    peer.bus.post(Order(1), key="effect")
+    peer.run()
+
+    peer.bus.post(Order(2), key="effect", on_conflict="replace")
+    service.away = away
+    pass_time(cluster, 1, peer)
+
+    assert [circuit.failures for circuit in peer.bus.open_circuits()] == ([2] if away else [])
+
+
+def test_the_success_of_another_handlers_event_in_its_place_closes_nothing(
+    cluster: Cluster,
+) -> None:
+    service, other = Service(), Service(away=False)
+    peer = join(cluster, "a", service)
+    peer.bus.subscribe(Other, other, name="other")
+    peer.bus.post(Order(1), key="effect")
+    peer.run()
+    ids = fail(peer, 2, 3)
+    [opened] = peer.bus.open_circuits()
+    pass_time(cluster, 2, peer)
+    peer.bus.post(Other(4), key="effect", on_conflict="replace")
+    peer.run()
+
+    assert other.served == [4]
+    pass_time(cluster, 1, peer)
+    [circuit] = peer.bus.open_circuits()
+    assert circuit.since == opened.since
+    assert circuit.probe_id in ids
+
+
+def test_one_that_is_not_due_is_no_probe(cluster: Cluster) -> None:
+    service = Service()
+    peer = join(cluster, "a", service)
+    first, second = fail(peer, 1, 2)
+    peer.bus.reschedule_all(record_ids=[second], delay=100)
+    peer.bus.remove_all(record_ids=[first])
+
+    service.refused.clear()
+    pass_time(cluster, 50, peer)
+    assert service.refused == []
+    assert waiting(peer) == [second]
+    [third] = fail(peer, 3)
+    assert probe(peer) == third
+    service.away = False
+    pass_time(cluster, 25, peer)
+    assert service.served == [3]
+    assert peer.bus.open_circuits() == []
+    pass_time(cluster, 30, peer)
+    assert service.served == [3, 2]
 
 
 def test_the_success_of_an_exactly_once_probe_closes_it_in_its_own_transaction(

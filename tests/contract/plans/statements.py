@@ -173,7 +173,8 @@ class Tables:
         """Whether a range of lanes has entries, its lanes, and the first entries of one of them."""
         self.statements.any_aside(self.connection, lanes=[(PARKED, PARKED + "~")])
         for lane in self.statements.lanes_between(self.connection, PARKED, PARKED + "~"):
-            self.statements.free_page(self.connection, lane=lane, limit=BATCH)
+            for due_by in (None, self.now):
+                self.statements.free_page(self.connection, lane=lane, limit=BATCH, due_by=due_by)
 
     def look(self) -> None:
         """The lanes, what waits in each, and when the next entry is due."""
