@@ -255,6 +255,9 @@ class KeyedPosts:
             "error_count": 0,
             "subscribers_done": None,
         }
+        if draft.row["effective_date"] < draft.row["created_date"]:
+            # A head start counts from there: it is no lateness.
+            values["created_date"] = draft.row["created_date"]
         self._post.store.statements.change(
             self._post.connection, record_id=hold.record_id, values=values
         )

@@ -102,6 +102,23 @@ def test_a_head_start_is_no_lateness(cluster: Cluster) -> None:
     assert contexts[0].lateness == timedelta()
 
 
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_what_replaces_an_entry_has_the_head_start_of_its_own_priority(
+    cluster: Cluster, on_conflict: Any
+) -> None:
+    poster = cluster.peer("poster")
+    poster.bus.post(Order(1), key="effect", delay=timedelta(hours=3))
+    cluster.clock.advance(seconds=7_200)
+    poster.bus.post(Order(2))
+    poster.bus.post(Order(3), key="effect", priority="urgent", on_conflict=on_conflict)
+    node = cluster.join("a")
+    cluster.live(5, node)
+    node.run()
+    assert [order.number for order in node.handler.events] == [3, 2]
+    replaced = node.handler.contexts[0]
+    assert (replaced.age, replaced.lateness) == (timedelta(seconds=5), timedelta(seconds=5))
+
+
 def test_a_head_start_is_no_age_of_a_queue(cluster: Cluster) -> None:
     poster, now = cluster.peer("poster"), cluster.clock.now()
     poster.bus.post(Order(1), priority="urgent")
