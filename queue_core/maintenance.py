@@ -70,7 +70,7 @@ class Maintenance:
     ) -> int:
         """As `History.retry`; nodes learn of the new entry at once."""
         new_id = self._history.retry(record_id, connection=connection, **options)
-        self._engine.poster.rescheduled(self._engine.store.now(connection), connection)
+        self._engine.poster.freed(connection)
         return new_id
 
     def retry_and_wait(
@@ -81,8 +81,11 @@ class Maintenance:
         return awaited.run(lambda: self.retry(record_id, **options), timeout_seconds)
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
-        """See `History.discard`."""
-        return self._history.discard(record_id, connection=connection)
+        """As `History.discard`; nodes learn at once of those that may start now."""
+        discarded = self._history.discard(record_id, connection=connection)
+        if discarded:
+            self._engine.poster.freed(connection)
+        return discarded
 
     def release(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """As `Entries.release`; nodes learn of it at once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from queue_core.claiming.linked_looks import LinkedLooks
+from queue_core.links.ordering import Turn
 
 BATCH = 100
 """Entries whose keys a turn starts, each key in a transaction. No benchmark compares it."""
@@ -17,13 +18,18 @@ BATCH = 100
 class OrderedKeys(LinkedLooks):
     """The order keys of one main table, as one node sees them."""
 
+    _later = 0
+    """The keys that the last look has put off. They don't crowd out others."""
+
     def look(self) -> int:
-        """Start the keys of committed posts, and return their number."""
+        """Start the keys of committed posts, and return the number of those that had their turn."""
         store, ordering = self._store, self._store.ordering
+        limit = BATCH + 2 * self._later
         keys = store.database.fetch(
-            lambda connection: ordering.statements.unstarted(connection, store.config.table, BATCH)
+            lambda connection: ordering.statements.unstarted(connection, store.config.table, limit)
         )
-        for key in keys:
-            if store.database.write(partial(ordering.begin_turn, key=key)) is not None:
-                self._claimer.wake()
-        return len(keys)
+        turns = [store.database.write(partial(ordering.begin_turn, key=key)) for key in keys]
+        if {*turns} - {Turn.NONE}:
+            self._claimer.wake()
+        self._later = turns.count(Turn.LATER)
+        return len(turns) - self._later

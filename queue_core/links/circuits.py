@@ -112,11 +112,18 @@ class Circuits:
             self._become(connection, circuit, new_id, circuit.failures)
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`. The copy is an entry like any other."""
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. Another one is chosen already."""
 
     def _of_probes(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:

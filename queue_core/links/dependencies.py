@@ -126,7 +126,14 @@ class Dependencies:
             ended, _ = self._decide(connection, waiters, lent=lent)
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`. Those that still wait for the entry wait for the copy.
 
@@ -136,9 +143,9 @@ class Dependencies:
         """
         del before, force
         if self._renew(connection, old, new_id):
-            self._ordering.put_first(connection, new_id)
+            self._ordering.put_first(connection, new_id, lent=lent)
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. It is for a person to decide about those that wait."""
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:

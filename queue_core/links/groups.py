@@ -93,18 +93,19 @@ class GroupLink:
         *,
         before: State | None,
         force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`. The member lives again; beside one that lives, it is a further one.
 
         A group that is complete stays so.
         """
-        del new_id, force
+        del new_id, force, lent
         group_id = group_of(old.headers)
         for row in self._incomplete(connection, [] if group_id is None else [group_id]):
             more = {"total": 1} if before is None else {_COUNTS[before]: -1}
             self.statements.adjust(connection, row.group_id, more, look=None)
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. It is counted as failed already."""
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:

@@ -151,18 +151,25 @@ class KeyLink:
                     connection, self.table_name, old.queue_name, [row.entry_key], values
                 )
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. The key stays as it is: the effect was tried."""
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`. The copy gets the key again.
 
         An entry that was to follow the old one, and does not stand yet, follows the copy. Raises
         DuplicateKeyError if another entry has the key by now; by `force` it goes on without.
         """
-        del before
+        del before, lent
         key, queue_name, record_id = key_of(old.headers), old.queue_name, old.record_id
         taken_by = uuid4().hex
         found = self.keys.add(

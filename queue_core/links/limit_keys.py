@@ -78,11 +78,18 @@ class LimitKeyLink:
         return self._entries.wake(connection, ids=ids, suspect_lane=SUSPECT) if ids else 0
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`. The copy takes a place when it is claimed."""
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. It has no place."""
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:

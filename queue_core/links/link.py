@@ -40,17 +40,27 @@ class Link(Protocol):
         ...
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """An ended entry that carries the mark was posted once more, as a copy, by hand.
 
         `before`: the end of its last try; None if a former copy lives. `force`: obstacles are
-        ignored.
+        ignored. `lent`: the transaction is a caller's, which may stay open.
         """
         ...
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
-        """A failed entry that carries the mark was discarded: nobody will retry it."""
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
+        """A failed entry that carries the mark was discarded: nobody will retry it.
+
+        `lent`: the transaction is a caller's, which may stay open.
+        """
         ...
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:

@@ -39,19 +39,26 @@ class Links:
                 kind.ended(connection, mine, lent=lent)
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`. Who waits is told in any case."""
         for kind, _ in self._kinds:
             # One that had ended when others named it carries no mark of that.
             if kind.mark == AWAITED or carries(old.headers, kind.mark):
-                kind.retried(connection, old, new_id, before=before, force=force)
+                kind.retried(connection, old, new_id, before=before, force=force, lent=lent)
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`."""
         for kind, _ in self._kinds:
             if carries(old.headers, kind.mark):
-                kind.discarded(connection, old)
+                kind.discarded(connection, old, lent=lent)
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`."""

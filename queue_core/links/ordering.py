@@ -16,6 +16,7 @@ locks no head: it marks its entries, and a node gives their key a turn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from operator import itemgetter
 from typing import Any
 
@@ -25,7 +26,7 @@ from queue_core.links.link import Ending
 from queue_core.links.links import carries
 from queue_core.links.serving_nodes import ServingNodes
 from queue_core.model.entry import Entry
-from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.model.lanes import ANY_NODE, WAITING_LANE, Lane
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import texts
@@ -36,7 +37,21 @@ KEY_MARK, FAILURE_MARK = "!order", "!order_failure"
 SKIP = "skip"
 
 _REMOVED = Lane("!removed")
-"""The lane of an entry that a caller's transaction has removed, until its key has a turn."""
+"""The lane of an entry that a caller's transaction has removed, until its key has a turn.
+
+And of rows that stand for a turn which is put off.
+"""
+
+
+class Turn(Enum):
+    """The result of a look at an order key."""
+
+    GIVEN = "given"
+    """Its first entry has started."""
+    NONE = "none"
+    """None may start now."""
+    LATER = "later"
+    """A transaction holds its first entry. A node is to look again."""
 
 
 class Ordering:
@@ -56,10 +71,10 @@ class Ordering:
         """The key of an entry that carries the mark."""
         return OrderKey(self._entries.main.name, queue_name, order_key_of(headers))
 
-    def start(self, connection: Connection, key: OrderKey) -> Lane | None:
+    def start(self, connection: Connection, key: OrderKey) -> Turn:
         """Let the first entry of a key start, unless one may already.
 
-        Returns the lane that it went to, for whoever is to be told after the COMMIT.
+        For a transaction of the library.
         """
         ordered = self.statements
         # Sought before one is made: on MariaDB and MySQL an INSERT that finds a head takes a shared
@@ -67,31 +82,77 @@ class Ordering:
         while not ordered.lock_head(connection, key):
             first = ordered.first(connection, key)
             if first is None or first.lane == WAITING_LANE:
-                return None
+                return Turn.NONE
             if not ordered.begin(connection, key, first.record_id):
                 continue
             # Another head may have ended while this waited for its row.
             if ordered.first(connection, key) != first:
                 ordered.end_head(connection, key, first.record_id)
-            elif self._entries.start_waiting(
-                connection,
-                record_id=first.record_id,
-                lane=(lane := self._nodes.lane(connection, first.lane)),
-            ):
-                return Lane(lane)
-            else:  # somebody has deleted its row by hand
-                ordered.end_head(connection, key, first.record_id)
-                ordered.remove(connection, key.table_name, first.record_id)
-        return None
+                continue
+            started = self._let_go(connection, first.record_id, first.lane)
+            if started:
+                return Turn.GIVEN
+            ordered.end_head(connection, key, first.record_id)
+            if started is None:
+                self._put_off(connection, key, -first.record_id)
+                return Turn.LATER
+            # Somebody has deleted its row by hand.
+            ordered.remove(connection, key.table_name, first.record_id)
+        return Turn.NONE
 
-    def begin_turn(self, connection: Connection, key: OrderKey) -> Lane | None:
+    def _let_go(self, connection: Connection, record_id: int, lane: str) -> bool | None:
+        """Let an entry be claimed; False if it doesn't wait, None if somebody holds it.
+
+        That may be a transaction of a caller, which removes or changes it.
+        """
+        entries = self._entries
+        if entries.lock_free(connection, ids=[record_id]):
+            lane = self._nodes.lane(connection, lane)
+            return entries.start_waiting(connection, record_id=record_id, lane=lane)
+        return None if entries.live_ids(connection, ids=[record_id]) else False
+
+    def _put_off(self, connection: Connection, key: OrderKey, record_id: int) -> None:
+        """Have a node give a key its turn, as if an entry of this id had been removed.
+
+        An id below zero stands for an entry that still lives.
+        """
+        if record_id not in self.statements.unstarted_in(connection, key, _REMOVED):
+            self.enter(connection, [(key, record_id, _REMOVED)], unstarted=True)
+
+    def begin_turn(self, connection: Connection, key: OrderKey) -> Turn:
         """As `start`, for entries that callers' transactions have changed."""
         for record_id in self.statements.unstarted_in(connection, key, _REMOVED):
             self.statements.remove(connection, key.table_name, record_id)
             self.statements.end_head(connection, key, record_id)
         # First: a commit after it has another turn.
-        self.statements.started(connection, key)
-        return self.start(connection, key)
+        all_free = self.statements.started(connection, key)
+        turn = self._resume(connection, key) or self.start(connection, key)
+        return turn if all_free else Turn.LATER
+
+    def _resume(self, connection: Connection, key: OrderKey) -> Turn | None:
+        """Let the retry of the entry that holds a key start, if a caller's transaction made it."""
+        head = self._held_head(connection, key)
+        if head is not None and self.statements.lock_head(connection, key):
+            head = self._held_head(connection, key)
+        if head is None:
+            return None
+        retried = self._entries.successor(connection, head.record_id)
+        # A retry may have been removed, and retried, before it had its turn.
+        while retried is not None and retried.last_id is not None:
+            retried = self._entries.successor(connection, retried.last_id)
+        if retried is None or not retried.record_id:
+            return None
+        started = self._let_go(connection, retried.record_id, ANY_NODE)
+        if started is None:
+            self._put_off(connection, key, -retried.record_id)
+            return Turn.LATER
+        if started:
+            self.statements.resume(connection, key, head.record_id, retried.record_id)
+        return Turn.GIVEN if started else None
+
+    def _held_head(self, connection: Connection, key: OrderKey) -> Row[Any] | None:
+        head = self.statements.head(connection, key)
+        return head if head is not None and head.held_since is not None else None
 
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
@@ -143,25 +204,40 @@ class Ordering:
         for key in sorted(keys):  # as posts lock the heads of several
             self.start(connection, key)
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. The others go on."""
-        self._go_on(connection, self.key_of(old.queue_name, old.headers), old.record_id)
+        key = self.key_of(old.queue_name, old.headers)
+        self._pass_on(connection, key, old.record_id, lent=lent)
 
-    def let_go(self, connection: Connection, record_id: int) -> bool:
+    def _pass_on(
+        self, connection: Connection, key: OrderKey, record_id: int, *, lent: bool
+    ) -> None:
+        if lent:
+            self._put_off(connection, key, record_id)
+        else:
+            self._go_on(connection, key, record_id)
+
+    def let_go(self, connection: Connection, record_id: int, *, lent: bool) -> bool:
         """Let the others go on behind a failed entry that history no longer has.
 
-        False if no key is held by it.
+        False if no key is held by it. `lent`: the connection is a caller's.
         """
         for row in self.statements.held(connection, self._entries.main.name):
             if row.record_id == record_id:
-                self._go_on(
-                    connection, OrderKey(row.table_name, row.queue_name, row.order_key), record_id
-                )
+                key = OrderKey(row.table_name, row.queue_name, row.order_key)
+                self._pass_on(connection, key, record_id, lent=lent)
                 return True
         return False
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         """See `Link.retried`.
 
@@ -169,23 +245,26 @@ class Ordering:
         """
         del before, force
         key = self.key_of(old.queue_name, old.headers)
-        lane = Lane("")
-        resumed = self.statements.resume(connection, key, old.record_id, new_id)
-        self.enter(connection, [(key, new_id, lane)])
+        # A caller's transaction locks no head: a node resumes the key.
+        resumed = not lent and self.statements.resume(connection, key, old.record_id, new_id)
+        self.enter(connection, [(key, new_id, ANY_NODE)], unstarted=lent)
         if not resumed:
             values = {"processing_state": State.WAITING.value, "lane": WAITING_LANE}
             self._entries.change(connection, record_id=new_id, values=values)
-            self.start(connection, key)
+            if not lent:
+                self.start(connection, key)
 
-    def put_first(self, connection: Connection, record_id: int) -> None:
+    def put_first(self, connection: Connection, record_id: int, *, lent: bool) -> None:
         """Let an entry run before all others of its key, if it has one, but for the head.
 
-        For an entry that waits for nothing else.
+        For an entry that waits for nothing else. `lent`: the connection is a caller's, so a node
+        starts the key.
         """
         table_name = self._entries.main.name
         for row in self.statements.places(connection, table_name, ids=[record_id]):
             self.statements.put_first(connection, row.place)
-            self.start(connection, OrderKey(table_name, row.queue_name, row.order_key))
+            if not lent:
+                self.start(connection, OrderKey(table_name, row.queue_name, row.order_key))
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`."""

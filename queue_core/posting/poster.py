@@ -255,7 +255,7 @@ class Poster:
         return ids
 
     def freed(self, connection: CallersConnection | None = None) -> None:
-        """Entries were released or removed, so others may start.
+        """Entries were released, removed, retried or discarded, so others may start.
 
         This was done in the transaction of the caller's `connection`, if there is one.
         """

@@ -90,7 +90,12 @@ class History:
             # Of the caller's transaction it is a part, which an error undoes.
             with nullcontext() if connection is None else part(inner):
                 return self.retry_inside(
-                    inner, record_id, now, all_subscribers=all_subscribers, force=force
+                    inner,
+                    record_id,
+                    now,
+                    all_subscribers=all_subscribers,
+                    force=force,
+                    lent=connection is not None,
                 )
 
         return self._in_turn(record_id, work, connection)
@@ -103,8 +108,9 @@ class History:
         *,
         all_subscribers: bool,
         force: bool = False,
+        lent: bool = False,
     ) -> int:
-        """As `retry`, in a transaction.
+        """As `retry`, in a transaction, which may be a caller's (`lent`).
 
         Raises IntegrityError if another call has won just now.
         """
@@ -124,7 +130,12 @@ class History:
         new_id = statements.replay(connection, last_try, lane=ANY_NODE, now=now, progress=kept)
         for entry in self._entry(connection, last_try):
             self._store.links.retried(
-                connection, entry, new_id, before=_before(entry, last), force=force
+                connection,
+                entry,
+                new_id,
+                before=_before(entry, last),
+                force=force,
+                lent=lent,
             )
         return new_id
 
@@ -144,15 +155,20 @@ class History:
         """
         record_id = integer(record_id, "record_id")
         now = self._store.now(connection)
+        lent = connection is not None
         return self._in_turn(
-            record_id, lambda inner: self.discard_inside(inner, record_id, now), connection
+            record_id,
+            lambda inner: self.discard_inside(inner, record_id, now, lent=lent),
+            connection,
         )
 
-    def discard_inside(self, connection: Connection, record_id: int, now: datetime) -> bool:
-        """As `discard`, in a transaction; raises as `retry_inside`."""
+    def discard_inside(
+        self, connection: Connection, record_id: int, now: datetime, *, lent: bool = False
+    ) -> bool:
+        """As `discard`, in a transaction, which may be a caller's; raises as `retry_inside`."""
         statements, ordering = self._store.statements, self._store.ordering
         if statements.ended_as(connection, record_id) is None and ordering.let_go(
-            connection, record_id
+            connection, record_id, lent=lent
         ):
             return True
         self._ended(connection, record_id, (State.FAILED,), "discarded")
@@ -163,7 +179,7 @@ class History:
         if last is not None or not statements.take_turn(connection, record_id, None, now):
             return False
         for entry in self._entry(connection, record_id):
-            self._store.links.discarded(connection, entry)
+            self._store.links.discarded(connection, entry, lent=lent)
         return True
 
     def _entry(self, connection: Connection, record_id: int) -> list[Entry]:

@@ -150,11 +150,18 @@ class Ordered:
         found = connection.execute(select(*columns).where(*posted).limit(limit))
         return sorted({OrderKey(*row) for row in found})
 
-    def started(self, connection: Connection, key: OrderKey) -> None:
-        """The key of its entries has had a turn."""
+    def started(self, connection: Connection, key: OrderKey) -> bool:
+        """The key of its entries has had a turn; False if somebody holds one of them.
+
+        A caller's transaction may remove one that another has just posted.
+        """
         entries = self.entries
-        mine = (*_is(entries, key), entries.c.unstarted == true())
-        connection.execute(update(entries).where(*mine).values(unstarted=False))
+        mine = select(entries.c.place).where(*_is(entries, key), entries.c.unstarted == true())
+        free = list(connection.execute(mine.with_for_update(skip_locked=True)).scalars())
+        for batch in batches(free):
+            changed = update(entries).where(entries.c.place.in_(batch))
+            connection.execute(changed.values(unstarted=False))
+        return connection.execute(mine.limit(1)).first() is None
 
     def held(self, connection: Connection, table_name: str) -> list[Row[Any]]:
         """The heads that have failed, by queue and key, and how many entries are behind each."""

@@ -45,13 +45,20 @@ class Toy:
         self.copies[old.record_id] = new_id
 
     def retried(
-        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+        self,
+        connection: Connection,
+        old: Entry,
+        new_id: int,
+        *,
+        before: State | None,
+        force: bool,
+        lent: bool,
     ) -> None:
         assert connection.in_transaction()
         self.befores.append(before)
         self.retries[old.record_id] = new_id
 
-    def discarded(self, connection: Connection, old: Entry) -> None:
+    def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         assert connection.in_transaction()
         self.discards.append(old.record_id)
 

@@ -37,7 +37,7 @@ def cured(cluster: Cluster, peer: Peer) -> list[int]:
 @pytest.fixture
 def older(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries as by a process of an older version: they run behind the others."""
-    monkeypatch.setattr(Ordering, "put_first", lambda *_arguments: None)
+    monkeypatch.setattr(Ordering, "put_first", lambda *_arguments, **_options: None)
 
 
 def failing_once(cluster: Cluster) -> Peer:
