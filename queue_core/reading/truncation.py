@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.states import State, States, several
@@ -27,7 +28,10 @@ They are counted before the lock, the others under it.
 """
 
 Progress = Callable[[int, int], None]
-"""Called with (rows deleted so far, rows to be deleted)."""
+"""Called with (rows deleted so far, rows to be deleted).
+
+The second is the first if the rows can't be counted in a statement's time.
+"""
 
 
 class Truncation:
@@ -72,22 +76,20 @@ class Truncation:
     def _empty(self, progress: Progress | None) -> int | None:
         store, statements = self._store, self._store.statements
         recent_since = store.now() - RECENT
-        older = store.database.fetch(
-            lambda connection: statements.count_history(
-                connection, before=recent_since, states=None
-            )
-        )
+        older = self._count(recent_since)
 
         def once() -> int | None:
             with store.database.begin() as connection:
                 return statements.empty_history(connection, recent_since)
 
+        guessed = 0 if older is not None else store.database.fetch(statements.guessed_history)
         recent = store.database.persist(once, EMPTYING)
         if recent is None:
             return None
+        rows = max(guessed, recent) if older is None else older + recent
         if progress is not None:
-            progress(older + recent, older + recent)
-        return older + recent
+            progress(rows, rows)
+        return rows
 
     def _delete(
         self,
@@ -104,23 +106,37 @@ class Truncation:
         if states is None:
             deleted = partitioning.drop_ended(store.database, locked, statements.past, before=until)
         if progress is not None:
-            total = deleted + store.database.fetch(
-                lambda connection: statements.count_history(connection, before=until, states=states)
-            )
+            total = deleted + (self._count(until, states) or 0)
             progress(deleted, total)
+        last = 0  # rows that stay are passed over once, not for each page
         while True:
             ids = store.database.fetch(
-                lambda connection: statements.history_page(
-                    connection, before=until, states=states, limit=DELETE_BATCH
+                partial(
+                    statements.history_page,
+                    after=last,
+                    before=until,
+                    states=states,
+                    limit=DELETE_BATCH,
                 )
             )
             if not ids:
                 return deleted
+            last = ids[-1]
             deleted += store.database.write(
                 partial(statements.delete_history, ids=ids, before=until, states=states)
             )
             if progress is not None:
                 progress(deleted, max(total, deleted))
+
+    def _count(self, before: datetime, states: list[str] | None = None) -> int | None:
+        """The rows that are to go; None if they can't be counted in a statement's time."""
+        counted = partial(self._store.statements.count_history, before=before, states=states)
+        try:
+            return self._store.database.fetch(counted)
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            return None
 
 
 def _terminal(states: States) -> list[str]:

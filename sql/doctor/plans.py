@@ -97,7 +97,7 @@ def _asked(statements: Statements, scope: Scope) -> Iterator[Asked]:
     yield Asked(
         "a page of history to delete",
         past,
-        lambda connection: statements.history_page(connection, **page, limit=100),
+        lambda connection: statements.history_page(connection, after=0, **page, limit=100),
         # In the order of the ids, up to the page's end.
         right=frozenset({Step.WALK}),
     )

@@ -13,6 +13,11 @@ from sql.mysql.statements import MySQLStatements
 from sql.statements.base import full_name
 from sql.statements.outcomes import encoded
 
+_GUESSED = text(
+    "SELECT TABLE_ROWS FROM information_schema.TABLES "
+    "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name"
+)
+
 
 class MariaDBStatements(MySQLStatements):
     """All statements on a pair of tables."""
@@ -44,3 +49,6 @@ class MariaDBStatements(MySQLStatements):
             return self._empty_locked(connection, name, recent_since)
         finally:
             connection.execute(text("UNLOCK TABLES"))
+
+    def guessed_history(self, connection: Connection) -> int:
+        return int(connection.execute(_GUESSED, {"name": self.past.name}).scalar_one())

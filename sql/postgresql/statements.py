@@ -33,6 +33,15 @@ from sql.statements.base import full_name
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, FinishRow, encoded
 from sql.tables import ENTRY_COLUMNS
 
+_GUESSED = text("""
+SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
+WHERE c.relkind = 'r' AND (
+    c.oid = CAST(:name AS regclass)
+    OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:name AS regclass))
+)
+""")
+"""The rows of a table, or of all its partitions."""
+
 
 class PostgreSQLStatements(PostgreSQLInserts, PostgreSQLPlaces):
     """All statements on a pair of tables."""
@@ -86,3 +95,7 @@ class PostgreSQLStatements(PostgreSQLInserts, PostgreSQLPlaces):
         name = full_name(connection, self.past)
         connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
         return self._empty_locked(connection, name, recent_since)
+
+    def guessed_history(self, connection: Connection) -> int:
+        name = {"name": full_name(connection, self.past)}
+        return int(connection.execute(_GUESSED, name).scalar_one())

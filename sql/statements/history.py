@@ -197,17 +197,27 @@ class History(PairStatements, Ranges):
         connection.execute(text(f"TRUNCATE TABLE {name}"))
         return rows
 
+    def guessed_history(self, connection: Connection) -> int:
+        """The number of rows of history, as the database's statistics guess.
+
+        0 if this database can't empty a table.
+        """
+        del connection
+        return 0
+
     def history_page(
         self,
         connection: Connection,
         *,
+        after: int,
         before: datetime | None,
         states: Sequence[str] | None,
         limit: int,
     ) -> list[int]:
-        """Ids of one page of history that is to be deleted. The statement locks nothing."""
+        """Ids of one page of history that is to be deleted, above `after`. Locks nothing."""
         past = self.past
-        statement = select(past.c.record_id).where(*self._past(before, states))
+        wanted = (past.c.record_id > after, *self._past(before, states))
+        statement = select(past.c.record_id).where(*wanted)
         return list(connection.execute(statement.order_by(past.c.record_id).limit(limit)).scalars())
 
     def delete_history(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -24,6 +25,7 @@ from tests.contract.harness import (
     Recorder,
     database_of,
     eventually,
+    listening,
     statements_of,
 )
 
@@ -97,6 +99,26 @@ def test_partial_deletion_goes_in_batches_and_tells_its_progress(
 
     assert deleted == 5
     assert progress == [(0, 5), (2, 5), (4, 5), (5, 5)]
+
+
+def test_rows_that_stay_are_passed_over_once_and_not_for_each_page(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truncation, "DELETE_BATCH", 2)
+    peer = minutes_of_history(cluster)
+    ids = [entry.record_id for entry in peer.bus.history(states=[State.PROCESSED])]
+    begins = list[set[object]]()
+
+    def note(_connection: object, _cursor: object, text: str, given: Any, *_rest: object) -> None:
+        if "ORDER BY" in text and "bus_events_history" in text:
+            begins.append({*(given.values() if isinstance(given, dict) else given)})
+
+    with listening(database_of(peer.bus), before_cursor_execute=note):
+        assert peer.bus.truncate_history(states=[State.PROCESSED]) == 4
+
+    assert len(begins) == 3
+    assert ids[1] in begins[1]
+    assert ids[3] in begins[2]
 
 
 @pytest.mark.parametrize("states", [None, ["PROCESSED", "FAILED"]])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, create_engine, text
+from sqlalchemy import URL, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
@@ -22,7 +22,7 @@ from sql.database import Database
 from sql.limits import ANSWER_SECONDS, LOCK_SHARE
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, node_of, states
+from tests.contract.harness import Order, Recorder, database_of, ended, eventually, node_of, states
 
 STATEMENT_SECONDS = 2.0
 ANSWER = STATEMENT_SECONDS + ANSWER_SECONDS
@@ -228,6 +228,37 @@ def test_a_slow_statement_is_ended_by_its_server_and_its_connection_serves_on(
     assert not caught.value.connection_invalidated
     with database.read() as connection:
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
+
+
+@needs.server
+@pytest.mark.parametrize("kept", [[], [State.FAILED]])
+def test_a_history_whose_rows_are_not_counted_in_time_is_truncated_all_the_same(
+    make_bus: MakeBus, recorder: Recorder, database_name: str, kept: list[State]
+) -> None:
+    bus = make_bus(statement_timeout_seconds=1.0)
+    bus.subscribe(Order, recorder)
+    bus.start().post_many([Order(number) for number in range(3)])
+    ended(bus, 3)
+    bus.stop()
+
+    def slow_down(
+        _connection: object, _cursor: object, statement: str, parameters: Any, *_rest: object
+    ) -> tuple[str, Any]:
+        counts = "SELECT count(*)" in statement and ">=" not in statement
+        return (SLOW[database_name], ()) if counts else (statement, parameters)
+
+    told = list[tuple[int, int]]()
+    states = [state for state in State if state.terminal and state not in kept]
+    for engine in database_of(bus).engines:
+        event.listen(engine, "before_cursor_execute", slow_down, retval=True)
+    removed = bus.truncate_history(
+        states=states if kept else None, progress=lambda *rows: told.append(rows)
+    )
+    for engine in database_of(bus).engines:
+        event.remove(engine, "before_cursor_execute", slow_down)
+    assert bus.history() == []
+    assert told[-1] == (removed, removed)
+    assert removed == 3 or not kept  # what is emptied at once was guessed
 
 
 @pytest.mark.slow

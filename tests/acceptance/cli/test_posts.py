@@ -188,9 +188,11 @@ def test_ctrl_c_between_two_batches_says_from_which_line_to_go_on(
     assert cli("post", "-", "--event", "Tick", *again, "--json", stdin=events).json["posted"] == 200
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), CommitUnknownError("no answer")])
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (CommitUnknownError("no answer"), 3)]
+)
 def test_a_batch_whose_commit_gives_no_answer_is_told(
-    cli: Cli, bus: PersistentBus, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    cli: Cli, bus: PersistentBus, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     post = Poster.post
 
@@ -202,7 +204,6 @@ def test_a_batch_whose_commit_gives_no_answer_is_told(
 
     monkeypatch.setattr(Poster, "post", lose_the_answer)
     events = lines(*({"n": number} for number in range(700)))
-    code = 130 if isinstance(error, KeyboardInterrupt) else 3
     done = cli("post", "-", "--event", "Tick", "--json", stdin=events, expect=code)
     assert done.json["posted"] == 500
     assert (done.json["continue_from_line"], done.json["unknown_lines"]) == (501, [501, 700])

@@ -283,7 +283,7 @@ class Tables:
 
     def history_page(self) -> None:
         self.statements.history_page(
-            self.connection, before=self.now, states=["PROCESSED"], limit=BATCH
+            self.connection, after=0, before=self.now, states=["PROCESSED"], limit=BATCH
         )
 
     def delete_history(self) -> None:
