@@ -96,6 +96,8 @@ def release(
 ) -> None:
     """Free a key by hand: the next post with it makes a new entry. One that lives goes on.
 
+    One that was to run after it is posted at once.
+
     Examples:
       stickybus keys release invoice-41 --table notifications --queue shop:invoices
     """

@@ -84,12 +84,15 @@ class Keys:
         holder = self._holders[key]
         if answer is Answer.UPDATED:
             self._jobs.replace(holder.job, number)
+            holder.requeue = None
         elif answer is Answer.LOCKED and on_conflict == "requeue":
             holder.requeue = number
 
     def release(self, key: str) -> None:
-        """Note that the key is free."""
-        self._holders.pop(key, None)
+        """Note that the key is free, and that what was to follow was posted."""
+        holder = self._holders.pop(key, None)
+        if holder is not None and holder.requeue is not None:
+            self._jobs.add(Job(holder.requeue))
 
     def learn(self) -> None:
         """Bring all keys to what has become of their jobs."""
