@@ -28,7 +28,7 @@ from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.links.keys import LOOK_BATCH
 from queue_core.links.served_tables import outliving, served
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import AFTER_KEYED, ANY_NODE, KEYED, SUSPECT, is_node_lane
 from queue_core.model.states import State
 from queue_core.runtime.log import get_logger
@@ -215,15 +215,21 @@ class Reaper:
         One after the other: a look for claimed entries reads the whole lane when it finds nothing.
         Entries that commit behind a kind are for the next turn.
         """
-        total = 0
+        total, passed_over = 0, set[int]()
         for kind in _Kind:
-            before, moved = 0, (limit := self._node.config.reap_batch_size)
-            while moved == limit and self._node.lease.holds():
-                batch = partial(self._batch, store=store, lane=lane, kind=kind, before=before)
-                queues, failed = store.database.write(batch)
-                moved = len(queues)
-                before += moved
-                total += moved
+            before, found = 0, (limit := self._node.config.reap_batch_size)
+            while found == limit and self._node.lease.holds():
+                batch = partial(
+                    self._batch,
+                    store=store,
+                    lane=lane,
+                    kind=kind,
+                    before=before,
+                    passed_over=passed_over,
+                )
+                found, queues, failed = store.database.write(batch)
+                before += found
+                total += len(queues)
                 # Not before the commit: a claim would find nothing yet, and the next comes a poll
                 # interval later.
                 if queues:
@@ -232,18 +238,29 @@ class Reaper:
             log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
 
     def _batch(
-        self, connection: Connection, *, store: Store, lane: str, kind: _Kind, before: int = 0
-    ) -> tuple[list[str], list[Entry]]:
+        self,
+        connection: Connection,
+        *,
+        store: Store,
+        lane: str,
+        kind: _Kind,
+        before: int,
+        passed_over: set[int],
+    ) -> tuple[int, list[str], list[Entry]]:
         """Move one batch; `before` counts the earlier entries of its kind.
 
-        Returns the queues of its entries, one by one, and those entries that have ended FAILED.
+        Entries whose keys a caller's transaction has locked, which may stay open, are passed over,
+        and noted there.
+
+        Returns how many it found, the queues of those that it moved, one by one, and those entries
+        that have ended FAILED.
         """
         row = self._nodes.node(connection, lane, lock=True)
         if row is None:
-            return [], []
+            return 0, [], []
         besides = [] if row.state in nodes.FENCED else outliving(row, store.config.table)
         if besides is None:
-            return [], []
+            return 0, [], []
         statements, now = store.statements, store.clock.now()
         found = statements.locked_page(
             connection,
@@ -254,18 +271,20 @@ class Reaper:
             # Due entries that were passed over, because another transaction held them, must not
             # slip through here.
             due_after=now if kind is _Kind.LATER else None,
-            besides=besides,
+            besides=[*besides, *passed_over],
         )
-        failed = list[Entry]()
+        moved, failed = found, list[Entry]()
         if kind is _Kind.LATER:
             ids = [entry.record_id for entry in found]
             statements.change_lane(
                 connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT
             )
         elif found:
+            passed_over |= store.keys.held(connection, [from_row(entry) for entry in found])
+            moved = [entry for entry in found if entry.record_id not in passed_over]
             crashed = row.state == nodes.DEAD
-            failed = redispatch(connection, store, found, crashed=crashed, before=before)
-        return [entry.queue_name for entry in found], failed
+            failed = redispatch(connection, store, moved, crashed=crashed, before=before)
+        return len(found), [entry.queue_name for entry in moved], failed
 
     def _tell(self, store: Store, reaped: Sequence[str], failed: Sequence[Entry]) -> None:
         for member in self._node.members:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -21,6 +22,7 @@ from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
 from queue_core.links.hold import FOREVER, LIVING, WAITING, Hold, hold_of, later
 from queue_core.links.link import Ending
+from queue_core.links.links import carries
 from queue_core.model.entry import Entry
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
@@ -138,6 +140,19 @@ class KeyLink:
         values = following.row(row.queue_name, self._clock.now())
         [record_id] = self._statements.insert(connection, [values])
         return record_id, values["effective_date"]
+
+    def held(self, connection: Connection, entries: Sequence[Entry]) -> set[int]:
+        """The ids of those among `entries` that have keys which somebody has locked.
+
+        The keys of the others are locked then. So `renewed` waits for nobody.
+        """
+        mine = [entry for entry in entries if carries(entry.headers, KEY_MARK)]
+        held = set[int]()
+        for queue_name, keys in _by_queue(mine):
+            find = partial(self.keys.find, connection, self.table_name, queue_name, keys=keys)
+            free = {row.entry_key for row in find(lock=True, skip_locked=True)}
+            held |= {row.record_id for row in find() if row.entry_key not in free}
+        return held & {entry.record_id for entry in mine}
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`. It waits for posts that have locked the key."""

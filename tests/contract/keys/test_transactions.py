@@ -19,7 +19,14 @@ from stickybus import Answer, DuplicateKeyError, KeyLockedError, Posting
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import Orders
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, see_what_changes
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    database_of,
+    elsewhere,
+    see_what_changes,
+)
 from tests.contract.keys.test_posts import handled, numbers
 from tests.contract.transactions.callers import Connect, connect, given
 
@@ -363,3 +370,28 @@ def test_bulk_posts_of_the_same_keys_wait_for_each_other_in_order(poster: Peer) 
         created = list(pool.map(post, range(0, 160, 20)))
     assert sum(created) == len(keys)
     assert len(poster.bus.find()) == len(keys)
+
+
+@needs.many_writers
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_caller_who_posts_over_an_entry_of_a_dead_node_holds_up_no_other_of_that(
+    cluster: Cluster, *, commits: bool
+) -> None:
+    dead, other, heir = cluster.join("a"), cluster.join("b"), cluster.join("w")
+    keyed = dead.bus.post(Order(1), key="k", on_conflict="requeue")
+    dead.bus.post_many([Order(2), Order(3)])
+    other.bus.post(Order(4))
+    dead.claim()
+    other.claim()
+    with database_of(heir.bus).engine.connect() as connection:
+        heir.bus.post(Order(5), key="k", on_conflict="requeue", connection=connection)
+        elsewhere(lambda: cluster.bury("a", heir))
+        elsewhere(lambda: cluster.live(6, heir, step=3.0))
+        assert [one.record_id for one in heir.bus.find() if one.lane == "a"] == [keyed]
+        assert len(heir.bus.history(states="REAPED")) == 3
+        connection.commit() if commits else connection.rollback()
+    for _ in range(3):
+        cluster.live(12, heir, step=3.0)
+        heir.run()
+    assert sorted(heir.handler.numbers()) == [1, 2, 3, 4, *([5] if commits else [])]
+    assert heir.bus.find() == []
