@@ -62,7 +62,8 @@ class FaceDeletions(FacePart):
         """Delete all that has the keys of one customer, of all queues of the table.
 
         Everything may run meanwhile. Waiting entries and rows of history are deleted in batches of
-        2,000, each a transaction. Entries that some node runs are listed and left: call again when
+        2,000, each a transaction; callbacks of groups and payloads that wait behind a running entry
+        with their key, too. Entries that some node runs are listed and left: call again when
         they have ended. Entries posted later than a second after the call began stay. Archives are
         not touched.
 

@@ -52,6 +52,11 @@ class Callbacks(msgspec.Struct, omit_defaults=True):
     on_failed: Following | None = None
     on_finished: Following | None = None
 
+    @property
+    def encoded(self) -> str | None:
+        """The value of their column; None if there are none."""
+        return msgspec.json.encode(self).decode() if self != Callbacks() else None
+
 
 class GroupLink:
     """The groups of one main table, as their members come and go."""

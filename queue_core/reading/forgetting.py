@@ -14,6 +14,7 @@ from queue_core.model.posting import SearchKey
 from queue_core.model.states import State
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.truncation import DELETE_BATCH, Progress
+from queue_core.reading.unposted import Unposted
 from queue_core.runtime.arguments import function
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.search_keys import UNSET, Unset, sought_key
@@ -35,6 +36,9 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
         ended: Rows of history that were deleted, or would be.
         running: Ids of entries that some node runs, which were left: call again when they have
             ended.
+        unposted: Entries that were to be posted when others end, and were deleted, or would be:
+            callbacks of groups, and payloads that wait behind a running entry with their key. A
+            group's callback counts until the group is deleted.
         schedules: Recurring schedules (`service:queue/name`) with these keys, which go on: end them
             with `stop_recurring`.
     """
@@ -43,6 +47,7 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     live: int
     ended: int
     running: tuple[int, ...]
+    unposted: int
     schedules: tuple[str, ...]
 
 
@@ -104,6 +109,7 @@ class _Turn:
         self._queue_name = queue_name
         self._until = store.now() + _CLOCKS_DIFFER
         self._progress = progress
+        self._unposted = Unposted(store, queue_name, keys)
         self._live = self._ended = 0
 
     def counted(self) -> Forgotten:
@@ -113,15 +119,17 @@ class _Turn:
         self._ended = len(
             self._store.read(None, self._store.config.table, partial(self._rows, past=True))
         )
-        return self._told([record_id for record_id, state in live if state not in _NOT_STARTED])
+        running = [record_id for record_id, state in live if state not in _NOT_STARTED]
+        return self._told(running, self._unposted.count())
 
     def deleted(self) -> Forgotten:
         """Delete in batches, until a round finds nothing to delete.
 
+        What is not posted yet goes first: the rounds find what was posted meanwhile.
         An entry that ran at the beginning of a round may end, or be posted anew by a reaper, before
         its end: the next round finds it. So only the entries that the last round saw live are left.
         """
-        database = self._store.database
+        database, unposted = self._store.database, self._unposted.delete()
         while True:
             before = self._live + self._ended
             live = database.fetch(partial(self._rows, past=False))
@@ -130,7 +138,7 @@ class _Turn:
             ended = [record_id for record_id, _ in database.fetch(partial(self._rows, past=True))]
             self._each(ended, self._delete_ended)
             if self._live + self._ended == before and not waiting:
-                return self._told([record_id for record_id, _ in live])
+                return self._told([record_id for record_id, _ in live], unposted)
 
     def _each(self, ids: Sequence[int], delete: Callable[[Sequence[int]], None]) -> None:
         total = self._live + self._ended + len(ids)
@@ -184,12 +192,13 @@ class _Turn:
         )
         return [(row.record_id, row.processing_state) for row in rows]
 
-    def _told(self, running: Sequence[int]) -> Forgotten:
+    def _told(self, running: Sequence[int], unposted: int) -> Forgotten:
         return Forgotten(
             table=self._store.config.table,
             live=self._live,
             ended=self._ended,
             running=tuple(running),
+            unposted=unposted,
             schedules=tuple(self._store.database.fetch(self._schedules)),
         )
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
@@ -42,14 +41,13 @@ class StoredGroups:
         given: CallersConnection | None = None,
     ) -> int:
         """Add a group without members, and return its id."""
-        encoded = msgspec.json.encode(callbacks).decode() if callbacks != Callbacks() else None
         values = {
             "table_name": self._store.config.table,
             "queue_name": self._queue_name,
             "group_name": name,
             "created_by": creator,
             "created_date": self._store.now(given),
-            "callbacks": encoded,
+            "callbacks": callbacks.encoded,
         }
         return self._store.write(
             given, self._queue_name, partial(self._statements.open, values=values)

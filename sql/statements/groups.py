@@ -183,6 +183,45 @@ class Groups:
         counted = select(func.count()).select_from(some.limit(limit).subquery())
         return int(connection.execute(counted).scalar_one())
 
+    # -- callbacks --------------------------------------------------------------------------------
+
+    def with_callbacks(
+        self,
+        connection: Connection,
+        table_name: str,
+        *,
+        queue_name: str | None,
+        parts: Sequence[str],
+    ) -> list[Row[Any]]:
+        """(group_id, callbacks) of groups whose callbacks hold all `parts`.
+
+        Complete ones have theirs, too. It reads all groups of the main table.
+        """
+        groups = self.groups
+        found = select(groups.c.group_id, groups.c.callbacks).where(
+            groups.c.table_name == table_name,
+            *(groups.c.callbacks.contains(part, autoescape=True) for part in parts),
+        )
+        if queue_name is not None:
+            found = found.where(groups.c.queue_name == queue_name)
+        return list(connection.execute(found.order_by(groups.c.group_id)))
+
+    def lock_callbacks(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
+        """Lock groups, and return (group_id, callbacks) of them."""
+        groups, found = self.groups, list[Row[Any]]()
+        for batch in batches(ids):
+            locked = select(groups.c.group_id, groups.c.callbacks).where(
+                groups.c.group_id.in_(batch)
+            )
+            found += connection.execute(locked.order_by(groups.c.group_id).with_for_update())
+        return found
+
+    def set_callbacks(self, connection: Connection, group_id: int, callbacks: str | None) -> None:
+        """Write the callbacks of a group that this transaction has locked."""
+        groups = self.groups
+        mine = update(groups).where(groups.c.group_id == group_id)
+        connection.execute(mine.values(callbacks=callbacks))
+
     # -- looks ------------------------------------------------------------------------------------
 
     def _due(self, table_name: str, now: datetime, limit: int) -> Select[Any]:

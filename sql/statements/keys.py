@@ -36,6 +36,28 @@ class Keys(KeyPosts, KeyEntries):
         ordered = statement.order_by(table.c.look_date).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 
+    def requeued(
+        self,
+        connection: Connection,
+        table_name: str,
+        *,
+        queue_name: str | None,
+        parts: Sequence[str],
+    ) -> list[Row[Any]]:
+        """(queue_name, entry_key, requeue) of keys whose `requeue` holds all `parts`.
+
+        Keys without a look date have none; all others of the main table are read.
+        """
+        table = self.table
+        found = select(table.c.queue_name, table.c.entry_key, table.c.requeue).where(
+            table.c.table_name == table_name,
+            table.c.look_date.is_not(None),
+            *(table.c.requeue.contains(part, autoescape=True) for part in parts),
+        )
+        if queue_name is not None:
+            found = found.where(table.c.queue_name == queue_name)
+        return list(connection.execute(found))
+
     def page(
         self,
         connection: Connection,

@@ -60,6 +60,7 @@ FORGOTTEN = {
     "table": "TABLE",
     "live": "WAITING",
     "ended": "ENDED",
+    "unposted": "UNPOSTED",
     "running": "RUNNING (LEFT)",
     "schedules": "SCHEDULES (LEFT)",
 }
@@ -228,6 +229,9 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Delete all entries with the search keys of one customer, waiting or ended, of all tables.
+
+    Entries that were to be posted when others end are deleted, too: callbacks of groups, and
+    payloads that wait behind a running entry with their key.
 
     The queues may run meanwhile. Without --yes it only shows the rows that it would delete. Entries
     that some node runs are left: exit code 1, run it again when they have ended. Recurring

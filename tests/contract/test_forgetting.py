@@ -17,8 +17,9 @@ from queue_core.reading import forgetting
 from queue_core.reading.exclusive import exclusive_history
 from stickybus import KEYLESS
 from stickybus.testing import drain
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, engine_of, eventually
+from tests.contract.harness import BOUND_SECONDS, Order, engine_of, eventually
 
 FAR = timedelta(hours=1)
 CUSTOMER, OTHER = 7, 8
@@ -142,6 +143,63 @@ def test_a_queue_forgets_its_own_and_tells_of_schedules(make_service: MakeServic
     assert (one.find(), len(other.find())) == ([], 1)
     rest = service.forget(search_key1=CUSTOMER)
     assert (rest.live, rest.schedules) == (1, ("shop:one/daily", "shop:other/daily"))
+
+
+@pytest.mark.parametrize("key", [CUSTOMER, "ada"])
+def test_callbacks_of_groups_are_forgotten(make_bus: MakeBus, key: int | str) -> None:
+    bus, ran = make_bus(), list[object]()
+    for name in ("Good", "Mail"):
+        bus.subscribe(name, ran.append, name=name)
+
+    def group(owner: int | str) -> int:
+        mail = Posting(event={"of": owner}, event_name="Mail", search_key2=owner)
+        return bus.open_group(on_finished=mail, on_succeeded=Posting(event={}, event_name="Good"))
+
+    waits, of_other, complete = group(key), group(OTHER), group(key)
+    bus.seal(complete)
+    assert len(drain(bus)) == 2
+    told = bus.forget(search_key2=key, dry_run=True)
+    assert (told.unposted, told.live, told.ended) == (2, 0, 1)
+    ran.clear()
+
+    done = bus.forget(search_key2=key)
+
+    assert (done.unposted, done.live, done.ended) == (2, 0, 1)
+    assert bus.forget(search_key2=key).unposted == 0
+    for one in (waits, of_other):
+        bus.seal(one)
+    drain(bus)
+    assert ran == [{}, {}, {"of": OTHER}]
+    assert bus.forget(search_key2=OTHER).unposted == 1
+
+
+def test_what_waits_behind_a_running_entry_of_its_key_is_forgotten(cluster: Cluster) -> None:
+    poster = cluster.peer("poster")
+    for number, owner in ((1, CUSTOMER), (2, OTHER)):
+        poster.bus.post(Order(number), key=str(number), search_key2=owner)
+    node = cluster.join("node")
+    running = node.claim()
+    for number, owner in ((1, CUSTOMER), (2, OTHER)):
+        poster.bus.post(
+            Order(number + 10), key=str(number), on_conflict="requeue", search_key2=owner
+        )
+    told = poster.bus.forget(search_key2=CUSTOMER, dry_run=True)
+    assert (told.unposted, told.running) == (1, (running[0],))
+
+    assert poster.bus.forget(search_key2=CUSTOMER).unposted == 1
+
+    node.run()
+    assert node.handler.numbers() == [1, 2, 12]
+    assert poster.bus.post(Order(3), key="1").created, "its key is free again"
+
+
+def test_a_queue_forgets_only_its_own_callbacks(make_service: MakeService) -> None:
+    service: NotificationService = make_service()
+    one, other = (service.create_queue("shop", name, print) for name in ("one", "other"))
+    for queue in (one, other):
+        queue.open_group(on_finished=Posting(event={}, search_key1=CUSTOMER))
+    assert one.forget(search_key1=CUSTOMER).unposted == 1
+    assert service.forget(search_key1=CUSTOMER).unposted == 1
 
 
 def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> None:
