@@ -119,8 +119,8 @@ class EventBus(Subscribing):
                 retried, or until `release`. Default: "cancel".
             group: The id of a group (`open_group`), not sealed, of which it is a member. Default:
                 none.
-            max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose
-                limit this one replaces. Default: that limit.
+            max_run_seconds: A run that takes longer counts as failed, and its handler goes on, as
+                for `subscribe`, whose limit this one replaces. Default: that limit.
             priority: "high" overtakes entries posted up to ten minutes before, "urgent" up to an
                 hour. Only for an event that is due now. Default: "normal".
             limit_key: A text of 1 to 128 characters, such as a customer's id. Of this bus's events

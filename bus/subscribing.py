@@ -143,8 +143,9 @@ class Subscribing(OldBusNames):
             exactly_once: The transaction of the handler (`ExactlyOnceContext.connection`) also
                 records the outcome. Default: False.
             retry: The retry policy of this subscriber. Default: that of the configuration.
-            max_run_seconds: A run that takes longer counts as failed, though the handler can't be
-                stopped. Default: no limit.
+            max_run_seconds: A run that takes longer counts as failed. Its handler can't be stopped:
+                it goes on, counts for no limit and no order key, and others start beside it. A
+                time-out inside the handler ends it. Default: no limit.
             success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the
                 effect is there already. `Exception` itself is refused. Default: none.
 
@@ -206,7 +207,7 @@ class Subscribing(OldBusNames):
             name: As for `subscribe`, as all others.
             serial: One call at a time in this process. Default: False.
             retry: The retry policy. Default: that of the configuration.
-            max_run_seconds: A run that takes longer counts as failed. Default: no limit.
+            max_run_seconds: As for `subscribe`. Default: no limit.
             success_on: Types of exceptions that mean success. Default: none.
 
         Raises:

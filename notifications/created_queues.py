@@ -100,8 +100,9 @@ class CreatedQueues(Queues):
             exactly_once: The transaction of the handler (`ExactlyOnceContext.connection`) also
                 records the outcome. Default: False.
             retry: The retry policy of this queue. Default: that of the configuration.
-            max_run_seconds: A run that takes longer counts as failed, though the handler can't be
-                stopped. Default: no limit.
+            max_run_seconds: A run that takes longer counts as failed. Its handler can't be stopped:
+                it goes on, counts for no limit and no order key, and others start beside it. A
+                time-out inside the handler ends it. Default: no limit.
             codec: Writes the payloads of this queue, but for types with a codec. Default: that
                 of the service.
             success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the
