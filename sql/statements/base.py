@@ -32,6 +32,7 @@ WAITING = "WAITING"
 IN_PROCESSING = "IN_PROCESSING"
 PROCESSED = "PROCESSED"
 FAILED = "FAILED"
+REAPED = "REAPED"
 
 LARGEST_COUNT = 2**31 - 1
 """The largest value of a count's column."""

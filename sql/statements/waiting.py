@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, func, or_, select
+from sqlalchemy import Connection, Row, Table, or_, select
 
-from sql.statements.base import WAITING, batches
+from sql.statements.base import REAPED, WAITING, batches
 from sql.statements.outcomes import Outcomes
 
 
@@ -59,16 +59,26 @@ class Waiting(Outcomes):
 
     def last_of_chain(self, connection: Connection, first_id: int) -> tuple[int, str | None] | None:
         """The last entry of a chain, and how it has ended; None: the last is nowhere."""
-        past, main = self.past, self.main
-        live = select(func.min(main.c.record_id)).where(
-            main.c.record_id >= first_id,
-            (main.c.record_id == first_id) | (main.c.origin_id == first_id),
+        # No index of the main table knows origins: it is read only if history doesn't know the end,
+        # and only as far as the copy.
+        last = self._last_ended(connection, first_id)
+        if last is not None and last[1] != REAPED:
+            return last
+        main = self.main
+        live = select(main.c.record_id).where(
+            main.c.record_id >= (first_id if last is None else last[0]),
+            or_(main.c.record_id == first_id, main.c.origin_id == first_id),
         )
-        found = connection.execute(live).scalar()
+        found = connection.execute(live.order_by(main.c.record_id).limit(1)).scalar()
         if found is not None:
             return int(found), None
-        # In this order: an entry that ends in between is in history by then.
+        # An entry that has ended meanwhile is in history by now.
+        return self._last_ended(connection, first_id)
+
+    def _last_ended(self, connection: Connection, first_id: int) -> tuple[int, str] | None:
+        past = self.past
         ended = select(past.c.record_id, past.c.processing_state)
         ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
-        last = connection.execute(ended.order_by(past.c.record_id.desc()).limit(1)).first()
-        return None if last is None else (last.record_id, last.processing_state)
+        # Not the last one alone: for an order, the primary key would be walked. They are few.
+        rows = [(row.record_id, row.processing_state) for row in connection.execute(ended)]
+        return max(rows, default=None)

@@ -211,6 +211,8 @@ class Tables:
         past_ids = list(self.past_ids[:10]) or [1]
         statements.ended_ids(connection, ids=past_ids)
         statements.ends(connection, ids=past_ids)
+        for record_id in ids[0], past_ids[0]:
+            statements.last_of_chain(connection, record_id)
         statements.waiting(connection, lane=WAITING_LANE, limit=BATCH)
 
     def miss(self) -> None:
