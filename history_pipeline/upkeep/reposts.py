@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.storage.progress import succeeded
+from queue_core.storage.rows import headers_of_copy
 from sql.tables import ENTRY_COLUMNS
 
 BATCH_ROWS = 500
@@ -61,6 +62,7 @@ def entry(row: Row, now: datetime) -> dict[str, Any]:
     data = row["event_bytes"]
     return dict.fromkeys(ENTRY_COLUMNS[1:]) | {
         **{name: row[name] for name in _COPIED},
+        "headers": headers_of_copy(row["headers"]),
         "event_bytes": None if data is None else bytes(data),
         "created_date": EPOCH + timedelta(microseconds=row["created_micros"]),
         "effective_date": now,

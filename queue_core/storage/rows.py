@@ -13,6 +13,7 @@ import msgspec
 
 from queue_core.errors import InvalidPostError
 from queue_core.links.limit_keys import LIMIT_KEY_MARK
+from queue_core.model.captured_context import MARK as CONTEXT_MARK
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
@@ -21,7 +22,7 @@ from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
 from queue_core.model.posting import Posting, SearchKey
 from queue_core.model.priority import HEAD_STARTS, NORMAL, Priority
-from queue_core.model.run_limit import with_run_limit
+from queue_core.model.run_limit import RUN_LIMIT_MARK, with_run_limit
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
@@ -34,6 +35,9 @@ from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH
 
 _TOKEN_LENGTH = 36
 """Characters of a user token at most: a UUID as text."""
+
+_OWN = {CONTEXT_MARK, RUN_LIMIT_MARK, LIMIT_KEY_MARK, *(RESERVED + column for column in SEARCH_KEYS)}
+"""Marks that are of an entry alone. All others link it to rows of other tables."""
 
 
 class Rows:
@@ -171,6 +175,22 @@ class Rows:
         )
         found = {name: text for name, text in texts(entry.headers).items() if name in SEARCH_KEYS}
         return msgspec.structs.replace(entry, **found) if found else entry
+
+
+def headers_of_copy(headers: str | None) -> str | None:
+    """The headers of an entry for a copy that is linked to nothing: a replay, in any database.
+
+    Its search keys, limits and context stay. Its group, order key and key don't: their ids and rows
+    are of the database that it was posted to, and of the entry itself.
+    """
+    if not isinstance(headers, str) or RESERVED not in headers:
+        return headers
+    try:
+        found = msgspec.json.decode(headers, type=dict[str, str])
+    except (msgspec.MsgspecError, RecursionError):
+        return headers  # of a row by hand: the copy ends as that one did
+    kept = {one: text for one, text in found.items() if one[:1] != RESERVED or one in _OWN}
+    return msgspec.json.encode(kept).decode() if kept else None
 
 
 def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,32 @@ def test_an_archive_is_replayed_into_another_database_once_as_well(
 
     assert [entry.replay_of for entry in live(other)] == [16]
     assert live(history_url) == []
+
+
+@needs.any_database
+def test_a_replayed_entry_has_its_own_marks_and_no_links(
+    spark: SparkSession, database_url: URL, tmp_path: Path
+) -> None:
+    own = {
+        "trace": "7",
+        "!context": '{"user":"ada"}',
+        "!max_run_seconds": "5.0",
+        "!limit_key": "tenant",
+        "!search_key1": "ada",
+    }
+    links = {"!group": "1", "!order": "k", "!order_failure": "skip", "!key": "k", "!awaited": ""}
+    given = [own | links | {"!probe": ""}, links, None]
+    headers = [None if one is None else json.dumps(one) for one in given]
+    write_rows(
+        database_url, [ended(number, headers=text) for number, text in enumerate(headers, start=1)]
+    )
+    archive_history(spark, database_url, str(tmp_path / "archive"))
+
+    replay_archive(spark, database_url, str(tmp_path / "archive"), where="true", post=True)
+
+    found = {entry.replay_of: entry.headers for entry in live(database_url)}
+    assert json.loads(found[1] or "") == own
+    assert (found[2], found[3]) == (None, None)
 
 
 @needs.any_database
