@@ -28,8 +28,8 @@ class OrderedKeys(LinkedLooks):
         keys = store.database.fetch(
             lambda connection: ordering.statements.unstarted(connection, store.config.table, limit)
         )
-        turns = [store.database.write(partial(ordering.begin_turn, key=key)) for key in keys]
-        if {*turns} - {Turn.NONE}:
+        results = [store.database.write(partial(ordering.begin_turn, key=key)) for key in keys]
+        if {*results} - {Turn.NONE}:
             self._claimer.wake()
-        self._later = turns.count(Turn.LATER)
-        return len(turns) - self._later
+        self._later = results.count(Turn.LATER)
+        return len(results) - self._later

@@ -36,7 +36,12 @@ from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH
 _TOKEN_LENGTH = 36
 """Characters of a user token at most: a UUID as text."""
 
-_OWN = {CONTEXT_MARK, RUN_LIMIT_MARK, LIMIT_KEY_MARK, *(RESERVED + column for column in SEARCH_KEYS)}
+_OWN = {
+    CONTEXT_MARK,
+    RUN_LIMIT_MARK,
+    LIMIT_KEY_MARK,
+    *(RESERVED + column for column in SEARCH_KEYS),
+}
 """Marks that are of an entry alone. All others link it to rows of other tables."""
 
 
