@@ -235,11 +235,16 @@ SCENES: dict[str, Scene] = {
     "release_leaves_the_fence": Scene(_PAST_ITS_LIMIT, replace(_LIMITED, subscribers=2)),
     "exactly_once_unfenced": Scene(
         [
-            *_PAST_ITS_LIMIT[:8],
-            _handle("a1", 1),
+            Start("a1"),
+            Start("b1"),
+            _post("a1", 1),
+            _handle("a1", stops=1),
+            Pass(32.0, ("b1",)),
+            _claim("b1"),
+            _handle("b1"),
             _handle("a1"),
         ],
-        Settings(max_run_seconds=4.0, exactly_once=1),
+        Settings(exactly_once=1),
     ),
     "recorded_success_forgotten": Scene(
         [
