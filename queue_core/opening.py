@@ -21,6 +21,7 @@ from queue_core.errors import (
 from queue_core.model.config import QueueConfig
 from queue_core.model.names import table_fault
 from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.runtime.awaitable import off_the_loop
 from queue_core.storage.unreachable import unreachable
 from sql import schema
 from sql.database import Database
@@ -44,6 +45,7 @@ def open_database(
             _parsed(target) if isinstance(target, str) else target,
             statement_timeout_seconds=statement_timeout_seconds,
             application_name=application_name,
+            blocking=off_the_loop,
         )
     except UnsupportedDatabaseError as error:
         raise ConfigurationError(f"database: {error}", key="database") from error

@@ -40,6 +40,11 @@ LOOK_BATCH = 500
 """Keys that one transaction looks after."""
 
 
+def entries_of(rows: Sequence[Row[Any]]) -> list[int]:
+    """The entries of keys, besides those whose end the rows tell."""
+    return [row.record_id for row in rows if row.record_id and row.ended_state is None]
+
+
 class KeyLink:
     """The keys of one main table, as their entries come and go."""
 
@@ -54,16 +59,18 @@ class KeyLink:
     # -- where keys stand -------------------------------------------------------------------------
 
     def holds(
-        self, connection: Connection, rows: Sequence[Row[Any]], besides: Connection | None = None
+        self,
+        connection: Connection,
+        rows: Sequence[Row[Any]],
+        live: Mapping[int, Row[Any]] | None = None,
     ) -> dict[str, Hold]:
         """The states of the keys of `rows`, all of one queue, by key.
 
-        Entries that `connection` does not see are looked for on the connection `besides`, too.
+        `live`: those of their entries that have not ended, if that is known.
         """
-        ids = [row.record_id for row in rows if row.record_id and row.ended_state is None]
-        live = self.live(connection, ids)
-        if besides is not None:
-            live |= self.live(besides, [one for one in ids if one not in live])
+        ids = entries_of(rows)
+        if live is None:
+            live = self.live(connection, ids)
         gone = [record_id for record_id in ids if record_id not in live]
         past = dict[int, Row[Any]]()
         if gone:

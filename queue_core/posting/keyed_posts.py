@@ -8,9 +8,9 @@ before the caller's transaction has ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Row
@@ -21,7 +21,7 @@ from queue_core.links.circuits import PROBE_MARK, REPLACED
 from queue_core.links.following import Following
 from queue_core.links.groups import GROUP_MARK
 from queue_core.links.hold import WAITING, Hold
-from queue_core.links.keys import KEY_MARK
+from queue_core.links.keys import KEY_MARK, entries_of
 from queue_core.model.keyed import Answer, KeyState, Posted
 from queue_core.model.lanes import ANY_NODE, RETURNING, SUSPECT, is_keyed, is_paused
 from queue_core.posting.draft import Draft
@@ -29,6 +29,8 @@ from queue_core.posting.linked_post import LinkedPost
 from queue_core.posting.taken_keys import TakenKeys
 from queue_core.runtime.shown import shown
 from sql.search_keys import AWAITED, marks_of, with_marks
+
+T = TypeVar("T")
 
 _ANSWERS = {
     KeyState.QUEUED: Answer.ALREADY_QUEUED,
@@ -120,8 +122,13 @@ class KeyedPosts:
             return self._link.holds(connection, rows)
 
         if self._post.may_be_blind:
-            return self._post.store.reaching(partial(self._post.store.database.fetch, read))
+            return self._read(read)
         return read(self._post.connection)
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        """Read the committed rows of others."""
+        store = self._post.store
+        return store.reaching(partial(store.database.fetch, work))
 
     def _needs_lock(self, key: str, hold: Hold | None) -> bool:
         """Whether a post may take the key, or change its entry."""
@@ -148,8 +155,12 @@ class KeyedPosts:
         if not others:
             return {}
         if self._post.may_be_blind:
-            read = partial(self._link.holds, rows=others, besides=self._post.connection)
-            holds = self._post.store.reaching(partial(self._post.store.database.fetch, read))
+            ids = entries_of(others)
+            live = self._read(partial(self._link.live, ids=ids))
+            # Nobody else sees those of the caller's transaction.
+            own = [record_id for record_id in ids if record_id not in live]
+            live |= self._link.live(self._post.connection, own)
+            holds = self._read(partial(self._link.holds, rows=others, live=live))
         else:
             holds = self._link.holds(self._post.connection, others)
         for row in others:

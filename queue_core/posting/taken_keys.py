@@ -141,14 +141,19 @@ class TakenKeys:
         store = self._post.store
 
         def make(own: Connection) -> None:
-            self._keys.make(
-                own,
-                self._table_name,
-                self._post.queue_name,
-                keys=keys,
-                taken_by=self._taken_by,
-                look=later(store.clock.now(), LOOK_SECONDS),
-            )
+            try:
+                self._keys.make(
+                    own,
+                    self._table_name,
+                    self._post.queue_name,
+                    keys=keys,
+                    taken_by=self._taken_by,
+                    look=later(store.clock.now(), LOOK_SECONDS),
+                )
+            except DBAPIError as error:
+                if not store.database.dialect.is_lock_refusal(error):
+                    raise
+                # Somebody has locked one that is there: the post waits for it in its own way.
 
         if keys:
             store.reaching(partial(store.database.write, make))

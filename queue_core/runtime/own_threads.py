@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _pools = WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor]()
 """One for each event loop, with which it ends. A forked child has loops of its own."""
+_quick = WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor]()
+"""The same, for calls that wait for no other transaction."""
 
 
 def let_have(threads: int | None, name: str = THREADS) -> ThreadPoolExecutor:
@@ -49,7 +51,22 @@ async def in_own_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     Returns:
         What it returns.
     """
+    pool = _pools.get(asyncio.get_running_loop()) or let_have(None)
+    return await _in(pool, partial(call, *args, **kwargs))
+
+
+async def in_quick_thread(call: Callable[[], T]) -> T:
+    """As `in_own_thread`, for a call that waits for no other transaction.
+
+    Those that wait may wait for the very transaction that makes this call: they keep no thread from
+    it.
+    """
     loop = asyncio.get_running_loop()
-    pool = _pools.get(loop) or let_have(None)
-    context = contextvars.copy_context()
-    return await loop.run_in_executor(pool, partial(context.run, call, *args, **kwargs))
+    if loop not in _quick:
+        _quick[loop] = ThreadPoolExecutor(None, f"{THREADS}-quick")
+    return await _in(_quick[loop], call)
+
+
+async def _in(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    run = contextvars.copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(pool, run, call)

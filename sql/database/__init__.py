@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -26,6 +26,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Blocking(Protocol):
+    """Runs a call that waits for the database, and returns its answer."""
+
+    def __call__(self, call: Callable[[], T], /) -> T:
+        """Run `call`, in this thread or in another one."""
+        ...
+
+
+def _here(call: Callable[[], T]) -> T:
+    return call()
+
+
 class Database:
     """One database, through pools of its own connections, which have their own session settings.
 
@@ -34,6 +46,8 @@ class Database:
     asynchronous ones too: ours is used. Of an engine by another driver the URL is taken over.
     Raises UnsupportedDatabaseError and MissingDriverError. It connects to servers, to learn which
     of MySQL and MariaDB it is, and whether a pooler that can't be used stands before PostgreSQL.
+
+    `blocking` runs each piece of work on its connections, which must use no other connection then.
     """
 
     def __init__(
@@ -42,7 +56,9 @@ class Database:
         *,
         statement_timeout_seconds: float = 30.0,
         application_name: str = "stickybus",
+        blocking: Blocking = _here,
     ) -> None:
+        self._blocking = blocking
         engines = self._engines = Engines(
             target,
             statement_timeout_seconds=statement_timeout_seconds,
@@ -227,11 +243,7 @@ class Database:
     def insert_autocommit(self, work: Callable[[Connection], T]) -> T:
         """As `write_autocommit`, for an INSERT of values."""
         noted = partial(self._noted, work)
-        return persist(
-            lambda: self.kept.run(self.inserts, noted, self.dialect.writer_lock()),
-            self._may_succeed,
-            self._patience,
-        )
+        return self._persist(lambda: self.kept.run(self.inserts, noted, self.dialect.writer_lock()))
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""
@@ -243,7 +255,7 @@ class Database:
         return self._persist(lambda: self.kept.run(self.autocommit, reading, NO_LOCK))
 
     def _persist(self, once: Callable[[], T]) -> T:
-        return persist(once, self._may_succeed, self._patience)
+        return self._blocking(partial(persist, once, self._may_succeed, self._patience))
 
     def persist(
         self, run: Callable[[], T], patience: Patience, between: Callable[[], None] = lambda: None
@@ -287,7 +299,11 @@ class Database:
 
     def reopened(self, *, statement_timeout_seconds: float) -> Database:
         """The same database, with other connections and another limit. The caller closes it."""
-        return Database(self.url, statement_timeout_seconds=statement_timeout_seconds)
+        return Database(
+            self.url,
+            statement_timeout_seconds=statement_timeout_seconds,
+            blocking=self._blocking,
+        )
 
     @property
     def closed(self) -> bool:

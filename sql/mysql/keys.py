@@ -9,15 +9,19 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     FromClause,
+    Insert,
     Select,
     Table,
     bindparam,
+    not_,
+    select,
     text,
 )
 from sqlalchemy.util import memoized_property
 
 from sql.mysql.statements import written
 from sql.statements.base import S
+from sql.statements.insert_new import InsertNew
 from sql.statements.key_shapes import BATCH_COLUMNS, PERIOD
 from sql.statements.keys import Keys
 from sql.types import UtcDateTime
@@ -45,7 +49,7 @@ class MySQLKeys(Keys):
         source = "SELECT * FROM JSON_TABLE(:ids, '$[*]' COLUMNS (record_id BIGINT PATH '$')) AS t"
         return text(source).columns(record_id=BigInteger()).subquery("listed")
 
-    def _looked_up(self, table: Table, statement: Select[Any]) -> Select[Any]:
+    def _looked_up(self, table: FromClause, statement: Select[Any]) -> Select[Any]:
         # A scan, which the optimisers prefer while the table is small, would lock all rows.
         return statement.with_hint(table, "FORCE INDEX (PRIMARY)")
 
@@ -61,6 +65,15 @@ class MySQLKeys(Keys):
 
     def _changed(self, table: Table, statement: S) -> S:
         return statement.prefix_with(f"/*+ INDEX({table.name} PRIMARY) */")
+
+    @memoized_property
+    def _make(self) -> Insert:
+        # The INSERT would wait for who has locked a key that is there. This read locks nothing.
+        there = self.table.alias("there")
+        names = ("table_name", "queue_name", "entry_key")
+        same = select(there.c.entry_key).where(*(there.c[one] == self._rows[one] for one in names))
+        new = self._source.where(not_(self._looked_up(there, same).exists()))
+        return InsertNew(self.table).from_select(list(self._rows), new)
 
     @memoized_property
     def _put(self) -> Executable:

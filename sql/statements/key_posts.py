@@ -79,12 +79,13 @@ class KeyPosts(KeyRows):
     ) -> None:
         """Enter keys that nobody has, and that nobody is to have yet: they can be locked then.
 
-        Those that are free still at the date `look` are deleted.
+        Those that are free still at the date `look` are deleted. It waits for who enters one at
+        this moment, and not for who has locked one that is there.
         """
         given = {"table_name": table_name, "queue_name": queue_name, "taken_by": taken_by}
         for batch in key_batches(keys):
             rows = [KeyRow(key, None, PERIOD, None) for key in batch]
-            connection.execute(self._add, {**given, "batch": _encoded(rows), "look": look})
+            connection.execute(self._make, {**given, "batch": _encoded(rows), "look": look})
 
     def put(
         self,
@@ -134,6 +135,10 @@ class KeyPosts(KeyRows):
     def _add(self) -> Insert:
         added = InsertNew(self.table).from_select(list(self._rows), self._source)
         return added.execution_options(preserve_rowcount=True)
+
+    @property
+    def _make(self) -> Insert:
+        return self._add
 
     @memoized_property
     def _put(self) -> Executable:

@@ -57,7 +57,7 @@ class KeyShapes:
         """The value of the parameter `keys`, or `ids`."""
         return encoded(values)
 
-    def _looked_up(self, table: Table, statement: Select[Any]) -> Select[Any]:
+    def _looked_up(self, table: FromClause, statement: Select[Any]) -> Select[Any]:
         """The statement, made to look rows up in the primary key."""
         del table
         return statement

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import timedelta
@@ -25,6 +26,7 @@ from tests.contract.harness import (
     Recorder,
     database_of,
     elsewhere,
+    meanwhile,
     see_what_changes,
 )
 from tests.contract.keys.test_posts import handled, numbers
@@ -395,3 +397,25 @@ def test_a_caller_who_posts_over_an_entry_of_a_dead_node_holds_up_no_other_of_th
         heir.run()
     assert sorted(heir.handler.numbers()) == [1, 2, 3, 4, *([5] if commits else [])]
     assert heir.bus.find() == []
+
+
+@needs.many_writers
+def test_who_has_just_taken_a_key_holds_up_nobody_who_does_not_wait(
+    poster: Peer, two: tuple[Connection, Connection]
+) -> None:
+    """Nobody had it when the second post looked."""
+    one, other = two
+    look = poster.store.keys.keys.table.name
+
+    def take() -> None:
+        poster.bus.post(Order(1), key="a", connection=one)
+
+    began = time.monotonic()
+    with (
+        meanwhile(poster.store.database, look, take),
+        pytest.raises(KeyLockedError, match="has taken the key 'a'"),
+    ):
+        poster.bus.post(Order(2), key="a", key_wait=0, connection=other)
+    assert time.monotonic() - began < BOUND_SECONDS / 2
+    one.commit()
+    assert not poster.bus.post(Order(3), key="a", connection=other).created

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 from sqlalchemy import URL, text
@@ -16,7 +18,16 @@ from queue_core.errors import InvalidConnectionError, InvalidPostError
 from queue_core.model.posting import Posting
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, delivered, ended
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    database_of,
+    delivered,
+    ended,
+    engine_of,
+    listening,
+)
 
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -179,6 +190,76 @@ def test_without_a_connection_the_event_loop_is_not_blocked(
 
     asyncio.run(main())
     assert recorder.numbers() == [1, 2, 3]
+
+
+@contextmanager
+def _own_threads(bus: PersistentBus) -> Iterator[list[threading.Thread]]:
+    """The threads in which the library's own connections run statements."""
+    threads = list[threading.Thread]()
+
+    def note(*_: object) -> None:
+        threads.append(threading.current_thread())
+
+    with listening(database_of(bus), before_cursor_execute=note):
+        yield threads
+
+
+@needs.many_writers
+def test_with_a_connection_the_librarys_own_reads_do_not_block_the_event_loop(
+    database_url: URL, make_bus: MakeBus
+) -> None:
+    bus = make_bus()
+    bus.post(Order(1), key="there")
+    engine_of(bus).store._clock_seconds = 0.0  # the database's clock is read each time
+    answers = list[Any]()
+
+    async def work(given: Given) -> None:
+        with _own_threads(bus) as threads:
+            first = await bus.post_async(Order(2), key="new", connection=given)
+            again = await bus.post_async(Order(3), key="new", connection=given)
+            there = await bus.post_async(Order(4), key="there", connection=given)
+            group = await bus.open_group_async(connection=given)
+            await bus.post_async(Order(5), group=group, after=[first], connection=given)
+            await given.commit()
+            answers.extend(one.created for one in (first, again, there))
+        assert threads
+        assert threading.current_thread() not in threads
+
+    _run(database_url, _session, work)
+    assert answers == [True, False, False]
+
+
+@needs.many_writers
+def test_two_awaited_posts_with_a_new_key_hold_up_nobody_else_on_the_event_loop(
+    database_url: URL, make_bus: MakeBus
+) -> None:
+    bus, gaps = make_bus(), list[float]()
+
+    async def post(engine: AsyncEngine, number: int) -> bool:
+        async with AsyncSession(engine) as session:
+            posted = await bus.post_async(
+                Order(number), key="a", key_wait=BOUND_SECONDS, connection=session
+            )
+            await session.commit()
+            return posted.created
+
+    async def tick() -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    async def main() -> tuple[bool, bool]:
+        async with _connected(database_url) as engine:
+            ticking = asyncio.create_task(tick())
+            try:
+                return await asyncio.gather(post(engine, 1), post(engine, 2))
+            finally:
+                ticking.cancel()
+
+    assert sorted(asyncio.run(main())) == [False, True]
+    assert max(gaps) < BOUND_SECONDS / 4
 
 
 def test_twins_count_what_is_ready_inside_the_transaction(
