@@ -84,26 +84,34 @@ def check_server(connection: Connection, database: Database, raw: Any = None) ->
     if ours in known:
         return
     theirs = database.dialect.server(connection)
-    if theirs not in (None, ours) and not _is_copy(connection, database):
-        raise foreign(
-            f"{database.url.database!r} on the server {theirs}",
-            f"{database.url.database!r} on the server {ours}",
-        )
+    if theirs not in (None, ours):
+        _check_copy(connection, database, theirs)
     known.add(ours)
 
 
-def _is_copy(connection: Connection, database: Database) -> bool:
-    """Whether a connection leads to a copy of the database: it has the same nodes.
+def _check_copy(connection: Connection, database: Database, theirs: str | None) -> None:
+    """Refuse a connection that leads to no copy of the database.
 
-    A copy is on another server of a cluster, or on the one that has taken over.
+    A copy is on the server that has taken over, where our own connections lead as well, or on
+    another one of a cluster. That one has the same nodes.
     """
+    own = database.fetch(database.dialect.server)
+    if theirs == own:
+        return
+    place = database.url.database
+    refused = foreign(f"{place!r} on the server {theirs}", f"{place!r} on the server {own}")
     if not database.dialect.capabilities.copies_have_names:
-        return False
+        raise refused
     nodes = select(queue_nodes.c.name, queue_nodes.c.epoch)
     try:
-        theirs = {tuple(row) for row in connection.execute(nodes)}
+        found = {tuple(row) for row in connection.execute(nodes)}
     except DBAPIError:  # it has no such table
-        return False
-    return not theirs.isdisjoint(
-        tuple(row) for row in database.fetch(lambda own: own.execute(nodes).all())
-    )
+        raise refused from None
+    ours = {tuple(row) for row in database.fetch(lambda inner: inner.execute(nodes).all())}
+    if not found and not ours:
+        refused = InvalidConnectionError(
+            f"{refused} If both belong to one cluster, start a worker before you post: a copy is "
+            "known by the rows of its nodes, and there are none yet."
+        )
+    if found.isdisjoint(ours):
+        raise refused

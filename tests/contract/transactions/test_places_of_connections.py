@@ -210,12 +210,26 @@ def test_a_database_of_the_same_name_on_another_server_is_refused(
         elsewhere.connect() as connection,
     ):
         for given in (connection, connection.connection.driver_connection) * 2:
-            with pytest.raises(InvalidConnectionError, match=r"on the server.*Nothing was written"):
+            with pytest.raises(
+                InvalidConnectionError, match=r"on the server.*Nothing was written"
+            ) as refused:
                 bus.post(Order(1), connection=given)
+            # A system identifier is the cluster's.
+            assert ("start a worker" in str(refused.value)) is (own_server.name != "postgresql")
         connection.commit()
         main = entry_tables("bus_events").main
         assert connection.scalar(select(func.count()).select_from(main)) == 0
     bus.close()
+
+
+@needs.server
+def test_after_a_fail_over_the_server_is_asked_for_its_name_anew(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    vars(database_of(bus))["server"] = "the one before"  # as it was remembered
+    with engine.begin() as connection:
+        bus.post(Order(1), connection=connection)
+    assert len(bus.find()) == 1
 
 
 @pytest.mark.parametrize(
