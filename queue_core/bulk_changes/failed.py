@@ -76,6 +76,7 @@ class FailedEntries(BulkChange):
         An entry is retried once, however often and by whomever this is called, and not again until
         its retry has failed. So a call that was stopped or killed is simply repeated. Give it the
         same `finished_before` to leave out later failures. Entries that were discarded stay.
+        A retry waits for no others, also if the entry was posted `after` some.
 
         Args:
             states: Those that ended so: FAILED, REMOVED. Default: FAILED.

@@ -26,6 +26,8 @@ class FaceEntries(FacePart):
     ) -> int:
         """Post an entry again that ended FAILED or REMOVED; it is due now, for any node.
 
+        It waits for no others, also if the entry was posted `after` some.
+
         Args:
             record_id: The id of the entry in history.
             all_subscribers: Run subscribers, too, that had succeeded. Default: False.

@@ -45,5 +45,6 @@ def reason_of(failed: Row[Any]) -> str:
     """The `last_error` of an entry that is cancelled for a failed one."""
     return (
         f"DependencyFailed: entry {failed.awaited_id}, which this one waited for, ended "
-        f"{failed.awaited_state}. It was not run; its payload is kept here."
+        f"{failed.awaited_state}. It was not run; its payload is kept here. A retry does not wait "
+        "for that one: retry this one when that one has succeeded."
     )

@@ -167,6 +167,20 @@ def _retried_with_who_waits(life: ClusterLife) -> None:
     life.retry(place=0, earlier=0, force=False, inside=None)
 
 
+def _held_and_decided(decide: Callable[[ClusterLife], None]) -> Callable[[ClusterLife], None]:
+    """A failed entry holds its key until a caller's transaction decides about it."""
+
+    def steps(life: ClusterLife) -> None:
+        _post(life, {"order_key": "k"}, {"order_key": "k"})
+        _run(life, "fail")
+        decide(life)
+        life.live(seconds=4)
+        _run(life)
+        assert life.bus.held_keys() == []
+
+    return steps
+
+
 def _retried_with_who_came_later(life: ClusterLife) -> None:
     """One that has failed is named by another one, and then retried."""
     _failed(life)
@@ -244,6 +258,20 @@ BUGS: dict[str, Bug] = {
     ),
     "a retry runs behind who waits for it": Bug(
         Ordering, "put_first", _nothing, _retried_with_who_waits
+    ),
+    "a key stays held though a caller has retried its failure": Bug(
+        Ordering,
+        "_resume",
+        _nothing,
+        _held_and_decided(
+            lambda life: life.retry(place=0, earlier=0, force=False, inside="commit")
+        ),
+    ),
+    "a key stays held though a caller has discarded its failure": Bug(
+        Ordering,
+        "_put_off",
+        _nothing,
+        _held_and_decided(lambda life: life.discard(inside="commit")),
     ),
     "who came after a failure does not wait for the retry": Bug(
         Links, "retried", _retried_by_marks, _retried_with_who_came_later
