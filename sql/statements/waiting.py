@@ -77,8 +77,11 @@ class Waiting(Outcomes):
 
     def _last_ended(self, connection: Connection, first_id: int) -> tuple[int, str] | None:
         past = self.past
-        ended = select(past.c.record_id, past.c.processing_state)
-        ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
-        # Not the last one alone: for an order, the primary key would be walked. They are few.
-        rows = [(row.record_id, row.processing_state) for row in connection.execute(ended)]
-        return max(rows, default=None)
+        # Each by its index; PostgreSQL would read all rows for both at once. Copies are few, and
+        # not sorted: for an order, the primary key would be walked.
+        for column in past.c.origin_id, past.c.record_id:
+            ended = select(past.c.record_id, past.c.processing_state).where(column == first_id)
+            rows = [(row.record_id, row.processing_state) for row in connection.execute(ended)]
+            if rows:
+                return max(rows)
+        return None
