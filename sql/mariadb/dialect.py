@@ -14,6 +14,7 @@ from sql.mariadb.work import (
     MariaDBWorkTasks,
 )
 from sql.mysql.dialect import MySQL
+from sql.mysql.sessions import OLDER
 
 
 class MariaDB(MySQL):
@@ -31,13 +32,16 @@ class MariaDB(MySQL):
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
-    _sessions = "information_schema.processlist"
     _statement_limit = "max_statement_time"
 
     def recognise(self, engine: Engine) -> str:
         """A URL that names MariaDB means it. Any other server refuses the first connection."""
         del engine
         return self.name
+
+    def _sessions(self, connection: Connection) -> str:
+        del connection
+        return OLDER
 
     def _time_outs(self, limits: Limits) -> dict[str, str]:
         lock = str(whole(limits.lock))

@@ -28,6 +28,7 @@ from sql.mysql.capabilities import MYSQL
 from sql.mysql.keys import MySQLKeys
 from sql.mysql.partitions import MySQLPartitions
 from sql.mysql.raw import MySQLRaw
+from sql.mysql.sessions import sessions_of
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkHistory, MySQLWorkTasks
 from sql.settling import Ended, OpenDatabase
@@ -70,8 +71,6 @@ class MySQL(Dialect):
     partitions = MySQLPartitions()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
-    _sessions = "performance_schema.processlist"
-    """The older table is an error while a session runs a statement with an emoji in it."""
     _statement_limit = "max_execution_time"
     """The setting that limits the time of a statement."""
 
@@ -232,8 +231,9 @@ class MySQL(Dialect):
         session = connection.execute(select(func.is_used_lock(_lock_name(connection, name))))
         if (number := session.scalar()) is None:
             return None
+        sessions = self._sessions(connection)
         user: str | None = connection.execute(
-            text(f"SELECT concat(user, '@', host) FROM {self._sessions} WHERE id = :session"),
+            text(f"SELECT concat(user, '@', host) FROM {sessions} WHERE id = :session"),
             {"session": number},
         ).scalar()
         return f"session {number}" + (f" of {user}" if user else "")
@@ -244,7 +244,13 @@ class MySQL(Dialect):
         connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
 
     def notifier(self, engine: Engine, channel: str) -> Notifier:
-        return sleepers.SleepersNotifier(engine, channel, self._sessions, self.check_open)
+        with engine.connect() as connection:
+            sessions = self._sessions(connection)
+        return sleepers.SleepersNotifier(engine, channel, sessions, self.check_open)
+
+    def _sessions(self, connection: Connection) -> str:
+        """The table of the server's sessions."""
+        return sessions_of(connection)
 
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         return sleepers.commits_of_others(engine, watch, f"{self._statement_limit} = 0")

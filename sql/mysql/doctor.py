@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, text
 from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.doctor.settings import Rule, broken
+from sql.mysql.sessions import sessions_of
 
 HISTORY_LIST = 100_000
 """Undo logs that wait for the purge. A busy server has some thousands."""
@@ -167,12 +168,6 @@ def _variables(connection: Connection, names: Sequence[str]) -> dict[str, str]:
 class MySQLDoctor(Doctor):
     """Asks MySQL."""
 
-    sessions = "performance_schema.processlist"
-    """The table of sessions.
-
-    The older one is an error while one of them runs a statement with an emoji in it.
-    """
-
     # MySQL 9 draws a tree if it isn't asked for a table.
     explain = "EXPLAIN FORMAT=TRADITIONAL "
 
@@ -192,7 +187,7 @@ class MySQLDoctor(Doctor):
                 "p.host AS host, TIMESTAMPDIFF(MICROSECOND, t.trx_started, "
                 "CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) "
                 "/ 1000000 AS seconds FROM information_schema.innodb_trx t "
-                f"LEFT JOIN {self.sessions} p ON p.id = t.trx_mysql_thread_id "
+                f"LEFT JOIN {self._sessions(connection)} p ON p.id = t.trx_mysql_thread_id "
                 "WHERE t.trx_mysql_thread_id <> CONNECTION_ID() HAVING seconds > :seconds ORDER BY "
                 "seconds DESC LIMIT :shown"
             ),
@@ -208,6 +203,10 @@ class MySQLDoctor(Doctor):
                 "The purge waits for it, and so do the entries that it has posted or locked.",
                 f"End it in that program, or: KILL {row.id}",
             )
+
+    def _sessions(self, connection: Connection) -> str:
+        """The table of the server's sessions."""
+        return sessions_of(connection)
 
     def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
         """See `Doctor`."""
@@ -246,7 +245,7 @@ class MySQLDoctor(Doctor):
         user, own, used = connection.execute(
             text(
                 "SELECT CURRENT_USER(), @@SESSION.max_user_connections, COUNT(*) "  # noqa: S608 -- a name of ours
-                f"FROM {self.sessions} "
+                f"FROM {self._sessions(connection)} "
                 "WHERE USER = SUBSTRING_INDEX(USER(), '@', 1)"
             )
         ).one()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import queue
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
-from devtools.servers import database_servers
+from devtools.server import DatabaseServer
+from devtools.servers import SERVERS, database_servers
 from queue_core.model.config import BusConfig
 from queue_core.runtime.manual_clock import ManualClock
 from sql import schema
@@ -22,6 +24,7 @@ from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, config_of, eventually
 from tests.contract.sleepers.idle import MINUTES, asleep
 from tests.contract.sleepers.server import Server
+from tests.contract.sleepers.sleeper import ring, sleeping
 
 pytestmark = needs.wakes_idle
 
@@ -108,3 +111,23 @@ def _posts(bus: PersistentBus, order: Order) -> bool:
         bus.post(order)
         return True
     return False
+
+
+def test_a_server_without_the_performance_schema_wakes_who_sleeps(
+    database_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = SERVERS[database_name]
+
+    def start(folder: Path, *, durable: bool) -> DatabaseServer:
+        server = kind(folder, durable=durable)
+        command = server._command
+        monkeypatch.setattr(server, "_command", lambda: [*command(), "--performance-schema=OFF"])
+        return server
+
+    monkeypatch.setitem(SERVERS, database_name, start)
+    with database_servers(which=[database_name]) as started:
+        url = make_url(started[database_name])
+        with sleeping(url) as sleeper:
+            sleeper.hears()  # of the sleep that has begun
+            ring(url)
+            assert sleeper.hears()
