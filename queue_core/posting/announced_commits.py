@@ -7,6 +7,7 @@ sweep.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -28,7 +29,7 @@ LOOK_BATCH = 1_000
 """Ids that one statement looks for."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Announced:
     ids: list[int]
     until: float
@@ -61,6 +62,30 @@ class AnnouncedCommits:
         self.rate.count(monotonic())
         if not self.gathering:
             self._claimer.turn_soon()
+
+    def expect(self, ids: list[int]) -> Callable[[], None]:
+        """Look for `ids` from a poll interval on, before anybody has announced their commit.
+
+        Returns what announces it. Django calls no more hooks of a transaction that has committed
+        once one of them has raised.
+        """
+        holdings = self._holdings
+        now = holdings.clock.monotonic()
+        expected = _Announced(
+            list(ids),
+            until=now + holdings.config.node.lease_seconds,
+            looks=LOOKS,
+            next_look=now + holdings.config.poll_interval_seconds,
+        )
+        with self._lock:
+            self.looked_for.append(expected)
+
+        def announce() -> None:
+            with self._lock:
+                self.looked_for = [one for one in self.looked_for if one is not expected]
+            self.add(list(ids))
+
+        return announce
 
     def ids(self) -> set[int]:
         """All that is looked for."""

@@ -219,10 +219,14 @@ class Poster:
         if not holdings.running:
             return ids
         earliest = min(row["effective_date"] for row in rows)
+        announced = self._announced
+        expected = announced.expect(ids) if claimed and borrowed.on_commit is not None else None
 
         def ended() -> None:
-            if claimed or earliest <= holdings.clock.now():
-                self._announced.add(list(ids) if claimed else [])
+            if expected is not None:
+                expected()
+            elif claimed or earliest <= holdings.clock.now():
+                announced.add(list(ids) if claimed else [])
             else:
                 self._claimer.expect(earliest)
 

@@ -142,6 +142,25 @@ def test_djangos_commit_delivers_at_once(make_bus: MakeBus) -> None:
     ended(bus, 2)
 
 
+def test_a_hook_of_the_application_that_raises_before_ours_holds_up_no_event(
+    make_bus: MakeBus, recorder: Recorder
+) -> None:
+    """A sweep would find the event after a lease."""
+    bus = make_bus(poll_interval_seconds=0.2, lease_seconds=600.0)
+    bus.subscribe(Order, recorder)
+    bus.start()
+    delivered(bus, recorder)  # and nothing was posted since: sweeps are rare
+
+    def fail() -> None:
+        raise _Wrong
+
+    with suppress(_Wrong), transaction.atomic():
+        transaction.on_commit(fail)
+        bus.post(Order(1), connection=connection)
+    recorder.wait(2)
+    assert recorder.numbers() == [1, 999]
+
+
 def test_a_date_is_changed_in_an_atomic_block(
     make_service: MakeService, recorder: Recorder
 ) -> None:
