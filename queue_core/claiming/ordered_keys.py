@@ -10,26 +10,33 @@ from functools import partial
 
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.links.ordering import Turn
+from sql.statements.ordered import OrderKey
 
 BATCH = 100
-"""Entries whose keys a turn starts, each key in a transaction. No benchmark compares it."""
+"""Keys that a turn starts, each in a transaction. No benchmark compares it."""
+MOST_READ = 1_000
+"""Entries that a turn reads at most. With more that are put off, others wait for those."""
 
 
 class OrderedKeys(LinkedLooks):
     """The order keys of one main table, as one node sees them."""
 
-    _later = 0
-    """The keys that the last look has put off. They don't crowd out others."""
+    _later = frozenset[OrderKey]()
+    """The keys that were put off. They don't crowd out others."""
 
     def look(self) -> int:
         """Start the keys of committed posts, and return the number of those that had their turn."""
         store, ordering = self._store, self._store.ordering
-        limit = BATCH + 2 * self._later
+        limit = min(BATCH + 2 * len(self._later), MOST_READ)
         keys = store.database.fetch(
             lambda connection: ordering.statements.unstarted(connection, store.config.table, limit)
         )
-        results = [store.database.write(partial(ordering.begin_turn, key=key)) for key in keys]
-        if {*results} - {Turn.NONE}:
+        keys.sort(key=self._later.__contains__)
+        results = {
+            key: store.database.write(partial(ordering.begin_turn, key=key)) for key in keys[:BATCH]
+        }
+        if {*results.values()} - {Turn.NONE}:
             self._claimer.wake()
-        self._later = results.count(Turn.LATER)
-        return len(results) - self._later
+        later = {key for key, turn in results.items() if turn is Turn.LATER}
+        self._later = self._later.intersection(keys[BATCH:]) | later
+        return len(results) - len(later)

@@ -44,7 +44,7 @@ class AnnouncedCommits:
         self._holdings = holdings
         self._hand_over = hand_over
         self._claimer = claimer
-        self.looked_for: list[_Announced] = []
+        self.looked_for = dict[_Announced, None]()
         self.rate = CommitRate()
         self.gathering = False
         """Whether the claim loop looks again soon, without being woken."""
@@ -58,7 +58,7 @@ class AnnouncedCommits:
         holdings = self._holdings
         until = holdings.clock.monotonic() + holdings.config.node.lease_seconds
         with self._lock:
-            self.looked_for.append(_Announced(ids, until))
+            self.looked_for[_Announced(ids, until)] = None
         self.rate.count(monotonic())
         if not self.gathering:
             self._claimer.turn_soon()
@@ -78,11 +78,11 @@ class AnnouncedCommits:
             next_look=now + holdings.config.poll_interval_seconds,
         )
         with self._lock:
-            self.looked_for.append(expected)
+            self.looked_for[expected] = None
 
         def announce() -> None:
             with self._lock:
-                self.looked_for = [one for one in self.looked_for if one is not expected]
+                self.looked_for.pop(expected, None)
             self.add(list(ids))
 
         return announce
@@ -120,8 +120,8 @@ class AnnouncedCommits:
         with self._lock:
             self.looked_for = self._looked_for()
 
-    def _looked_for(self) -> list[_Announced]:
-        return [announced for announced in self.looked_for if announced.next_look < inf]
+    def _looked_for(self) -> dict[_Announced, None]:
+        return {announced: None for announced in self.looked_for if announced.next_look < inf}
 
     def _start_committed(self, ids: list[int]) -> set[int]:
         """Start those of `ids` that have committed, and return them."""

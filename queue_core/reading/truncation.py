@@ -108,7 +108,7 @@ class Truncation:
         if progress is not None:
             total = deleted + (self._count(until, states) or 0)
             progress(deleted, total)
-        last = 0  # rows that stay are passed over once, not for each page
+        last: int | None = None  # rows that stay are passed over once, not for each page
         while True:
             ids = store.database.fetch(
                 partial(

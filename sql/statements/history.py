@@ -209,15 +209,15 @@ class History(PairStatements, Ranges):
         self,
         connection: Connection,
         *,
-        after: int,
+        after: int | None,
         before: datetime | None,
         states: Sequence[str] | None,
         limit: int,
     ) -> list[int]:
         """Ids of one page of history that is to be deleted, above `after`. Locks nothing."""
         past = self.past
-        wanted = (past.c.record_id > after, *self._past(before, states))
-        statement = select(past.c.record_id).where(*wanted)
+        above = [] if after is None else [past.c.record_id > after]
+        statement = select(past.c.record_id).where(*above, *self._past(before, states))
         return list(connection.execute(statement.order_by(past.c.record_id).limit(limit)).scalars())
 
     def delete_history(
