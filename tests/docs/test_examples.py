@@ -115,7 +115,7 @@ def test_a_recurring_notification_fires_once_for_each_due_time(
     assert re.fullmatch(r"weekly is due next at Monday 0[78]:00 UTC", second)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(330)
 def test_the_tutorials_commands_lose_nothing_although_a_worker_is_killed(
     database_url: URL, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_the_tutorials_commands_lose_nothing_although_a_worker_is_killed(
     commands = "".join(blocks(TUTORIAL, "bash")).replace("stickybus history truncate\n", "")
     assert "sqlite:///webhooks.db" in commands
     script = commands.replace("sqlite:///webhooks.db", url)
-    shown = _run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path, timeout_seconds=150)
+    shown = _run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path, timeout_seconds=300)
     assert "800 entries posted" in shown
 
     bus = PersistentBus(database_url, BusConfig())
@@ -163,7 +163,7 @@ def test_the_tutorials_commands_lose_nothing_although_a_worker_is_killed(
     assert None in {entry.search_key1 for entry in last}
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(330)
 def test_the_work_queues_tutorial_sends_each_mail_once_although_a_worker_is_killed(
     database_url: URL, tmp_path: Path
 ) -> None:
@@ -172,7 +172,7 @@ def test_the_work_queues_tutorial_sends_each_mail_once_although_a_worker_is_kill
     commands = "".join(blocks(TUTORIAL_OF_TASKS, "bash"))
     assert "sqlite:///mails.db" in commands
     script = commands.replace("sqlite:///mails.db", url)
-    shown = _run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path, timeout_seconds=150)
+    shown = _run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path, timeout_seconds=300)
     assert "20 tasks inserted" in shown
     assert "ann.example.com is no address" in shown
     assert "1 of 1 task replayed" in shown
