@@ -14,7 +14,7 @@ def die() -> None:
 
 
 def die_after(place: object, name: str, calls: int = 1) -> None:
-    """Die when `place.name` has returned so many times."""
+    """Die when `place.name` returns from its last call, of which there are `calls`."""
     former: Callable[..., Any] = getattr(place, name)
     done = 0
 

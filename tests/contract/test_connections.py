@@ -197,7 +197,7 @@ def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(
 def test_the_engine_inside_an_asynchronous_one_tells_the_url_alone(
     database_url: URL, make_bus: MakeBus
 ) -> None:
-    """Psycopg's asynchronous driver has the name of ours."""
+    """Both drivers of psycopg have the same name."""
     application = create_async_engine(database_url.set(drivername="postgresql+psycopg"))
     bus = make_bus(database=application.sync_engine)
     bus.post(Order(1))

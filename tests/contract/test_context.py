@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
+from queue_core.model.keyed import OnConflict
 from stickybus import (
     BusConfig,
     ConfigurationError,
@@ -105,7 +106,7 @@ def test_it_survives_a_retry_and_a_node_without_the_variable_runs_the_entry(
 
 
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
-def test_what_replaces_an_entry_brings_its_own(database_url: URL, on_conflict: Any) -> None:
+def test_what_replaces_an_entry_brings_its_own(database_url: URL, on_conflict: OnConflict) -> None:
     bus, seen = bus_of(database_url, REQUEST, TENANT), list[tuple[int, str, str]]()
 
     @bus.subscribe(Order)

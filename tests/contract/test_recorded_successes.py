@@ -35,7 +35,7 @@ LIMIT_SECONDS = 5.0
 
 
 class Effects:
-    """Exactly-once handlers, each of which writes a number of its own with every call."""
+    """Exactly-once handlers. Each call writes a number, which tells its handler."""
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders

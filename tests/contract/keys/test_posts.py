@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from queue_core.model.entry import Entry
+from queue_core.model.keyed import OnConflict
 from stickybus import (
     Answer,
     DuplicateKeyError,
@@ -225,7 +226,7 @@ def test_what_runs_once_more_is_not_due_before_the_first_run_has_ended(
 
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
 def test_what_replaces_an_entry_is_newer_than_what_was_to_follow_it(
-    poster: Peer, cluster: Cluster, on_conflict: Any
+    poster: Peer, cluster: Cluster, on_conflict: OnConflict
 ) -> None:
     node = cluster.join("node", retry=ScheduledRetries((60,)))
     node.handler = Recorder(failures=1)

@@ -23,7 +23,9 @@ def _stops(peer: Peer) -> None:
 
 def _leaves_the_table(peer: Peer) -> None:
     """As a bus that stops while a service of its process lives on."""
-    peer.lifecycle.node.members.clear()  # type: ignore[union-attr]
+    node = peer.lifecycle.node
+    assert node is not None
+    node.members.clear()
     peer.beat()
 
 

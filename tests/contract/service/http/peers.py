@@ -44,7 +44,7 @@ def by_seen_peers(scenario: SeenScenario) -> Callable[[Running], None]:
 
 
 async def claims_wait(service: Running, count: int = 1) -> None:
-    """Return when so many claims wait at the service, and have looked."""
+    """Wait until the service has this number of waiting claims."""
     async with asyncio.timeout(BOUND_SECONDS):
         while service.waiting != count:  # noqa: ASYNC110 -- the room is a thread's
             await asyncio.sleep(0.01)
