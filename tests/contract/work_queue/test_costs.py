@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 
 import pytest
 from sqlalchemy import Connection, event
@@ -30,11 +31,12 @@ DELETE, REFUSAL = 3, 1
 
 @contextmanager
 def caught(work: WorkQueue) -> Iterator[list[str]]:
-    """The statements that are sent in a block."""
-    engines, sent = backend_of(work).database.engines, list[str]()
+    """The statements that a block sends; not what the looks of other threads send meanwhile."""
+    engines, sent, here = backend_of(work).database.engines, list[str](), get_ident()
 
     def catch(_c: Connection, _cursor: object, statement: str, *_others: object) -> None:
-        sent.append(statement)
+        if get_ident() == here:
+            sent.append(statement)
 
     for engine in engines:
         event.listen(engine, "before_cursor_execute", catch)
