@@ -1,4 +1,4 @@
-"""The least CPU of a delivery: two statements of the driver's, three wake-ups."""
+"""The least that a delivery takes: statements of the driver's, and wake-ups of threads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from benchmarks.databases import Target
-from benchmarks.floor import bare
+from benchmarks.floor import Bare, bare
 from benchmarks.workload import WARM_UP, verify_counts
 
 
@@ -59,3 +60,61 @@ def bare_delivery_cpu_seconds(target: Target, entries: int) -> float:
             thread.join()
         verify_counts(url, poster.main.name, waiting=0, ended=WARM_UP + entries)
     return sum(spent) / entries
+
+
+class BareDelivery:
+    """Delivers beside callers' transactions: no claim, no lease, no look for commits.
+
+    One thread would handle, another moves the entries to history. With a pause, it lets entries
+    gather for so many seconds, and moves them together.
+    """
+
+    def __init__(self, finisher: Bare, pause_seconds: float = 0.0) -> None:
+        self._finisher = finisher
+        self._pause_seconds = pause_seconds
+        self._bound = finisher.date(datetime.now(UTC))
+        self._committed = SimpleQueue[int | None]()
+        self._handled = SimpleQueue[int | None]()
+        works = self._handle, self._finish
+        self._threads = [threading.Thread(target=work) for work in works]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.wait()
+
+    def tell(self, record_id: int) -> None:
+        """An entry is committed, which is `IN_PROCESSING`, and has the finisher as its owner."""
+        self._committed.put(record_id)
+
+    def wait(self) -> None:
+        """Return once all that was told is moved. Nothing may be told any more."""
+        self._committed.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _handle(self) -> None:
+        while (record_id := self._committed.get()) is not None:
+            self._handled.put(record_id)
+        self._handled.put(None)
+
+    def _finish(self) -> None:
+        goes_on = True
+        while goes_on:
+            found = [self._handled.get()]
+            if self._pause_seconds:
+                time.sleep(self._pause_seconds)
+            while not self._handled.empty():
+                found.append(self._handled.get())
+            ids = [one for one in found if one is not None]
+            goes_on = len(ids) == len(found)
+            if ids:
+                self._finisher.move(ids, self._bound)

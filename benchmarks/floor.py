@@ -42,7 +42,7 @@ from sql.tables import ENTRY_COLUMNS
 
 CLAIM = 100
 """Entries of one claim, as the engine's default has it."""
-_OWNER = "floor"
+OWNER = "floor"
 
 _TASK_COLUMNS = (
     "task_id, version, queue, arrival_date, lease_date, claimant, claims, attempt, created_date, "
@@ -67,7 +67,7 @@ class Bare(ABC):
         self.main, self.past = store.statements.main, store.statements.past
         self._dialect = store.database.engine.dialect
         self.rows: Sequence[Row] = store.rows.rows(
-            bus.config.name, postings, creator=_OWNER, lane=ANY_NODE, claimed=False
+            bus.config.name, postings, creator=OWNER, lane=ANY_NODE, claimed=False
         )
         """Entries as the engine posts them; each time the same ones."""
         bus.close()
@@ -157,7 +157,7 @@ class Bare(ABC):
     def _take_task(self) -> str:
         return (
             "UPDATE work_tasks SET version = version + 1, claims = claims + 1, claimant = "
-            f"'{_OWNER}', arrival_date = {self.mark}, lease_date = {self.mark}, modified_date = "
+            f"'{OWNER}', arrival_date = {self.mark}, lease_date = {self.mark}, modified_date = "
             f"{self.mark}"
         )
 
@@ -181,7 +181,7 @@ class Bare(ABC):
     def _take(self) -> str:
         return (
             f"UPDATE {self.main.name} SET processing_state = 'IN_PROCESSING', processing_owner = "
-            f"'{_OWNER}', processing_available_date = {self.mark}, lane = '{_OWNER}', claim_count "
+            f"'{OWNER}', processing_available_date = {self.mark}, lane = '{OWNER}', claim_count "
             "= claim_count + 1"
         )
 
@@ -233,7 +233,7 @@ class BarePostgreSQL(Bare):
     def move(self, ids: Sequence[int], now: Any) -> int:
         gone = (
             f"DELETE FROM {self.main.name} WHERE record_id = ANY(%s) AND processing_owner = "
-            f"'{_OWNER}' RETURNING *"
+            f"'{OWNER}' RETURNING *"
         )
         statement = f"WITH gone AS ({gone}) {self._moved('gone')}"
         return self._connection.execute(statement.encode(), (list(ids), now, now)).rowcount
@@ -308,7 +308,7 @@ class BareMySQL(Bare):
         return ids
 
     def move(self, ids: Sequence[int], now: Any) -> int:
-        held = f" WHERE record_id IN %s AND processing_owner = '{_OWNER}'"
+        held = f" WHERE record_id IN %s AND processing_owner = '{OWNER}'"
         self._connection.begin()
         self._cursor.execute(self._moved(self.main.name) + held, (now, now, ids))
         self._cursor.execute(f"DELETE FROM {self.main.name}{held}", (ids,))
@@ -391,9 +391,7 @@ class BareSQLite(Bare):
             )
 
     def move(self, ids: Sequence[int], now: Any) -> int:
-        held = (
-            f" WHERE record_id IN ({', '.join('?' * len(ids))}) AND processing_owner = '{_OWNER}'"
-        )
+        held = f" WHERE record_id IN ({', '.join('?' * len(ids))}) AND processing_owner = '{OWNER}'"
         with self._transaction():
             self._connection.execute(self._moved(self.main.name) + held, (now, now, *ids))
             return self._connection.execute(

@@ -7,11 +7,12 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -29,8 +30,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from benchmarks.bare_delivery import bare_delivery_cpu_seconds
+from benchmarks.bare_delivery import BareDelivery, bare_delivery_cpu_seconds
 from benchmarks.databases import Target
+from benchmarks.floor import OWNER, bare
 from benchmarks.measurement import Measurement
 from benchmarks.workload import (
     FLOOR,
@@ -41,8 +43,10 @@ from benchmarks.workload import (
     alternating,
     median_ratio,
     run_on,
+    verify_counts,
 )
 from queue_core.model.config import BusConfig
+from queue_core.posting.commit_rate import GATHER_SECONDS
 
 ROW_BYTES = {"sqlite": 230}
 SERVERS_ROW_BYTES = 190
@@ -88,13 +92,19 @@ _SECONDS, _CPU_SECONDS = attrgetter("seconds"), attrgetter("cpu_seconds")
 def outbox(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """One INSERT and one post a transaction, by a Session or the driver; the bus runs, or doesn't.
 
-    The floor writes a plain row of as many bytes in place of the post. The last runs tell the
-    threads and steps apart: of transactions that follow each other, and of those that wait until
-    the outcome of the one before is written.
+    The floor writes a plain row of as many bytes in place of the post. The least delivery is that
+    floor with an entry as its row, which other threads of the process move to history; they do
+    nothing else. The last runs tell the threads and steps apart: of transactions that follow each
+    other, and of those that wait until the outcome of the one before is written.
     """
     entries = sizes.entries(3_000, telling=200)
-    for kind, one in (("Session", _session), ("driver", _driver)):
-        yield from _compared(target, sizes, entries, kind, partial(one, target, entries))
+    beside = {
+        f"Session, beside the least delivery{how}": partial(_beside_least, target, entries, pause)
+        for how, pause in (("", 0.0), (" of what gathers in 3 ms", GATHER_SECONDS))
+    }
+    session, raw = partial(_session, target, entries), partial(_driver, target, entries)
+    yield from _compared(target, sizes, entries, "Session", session, others=beside)
+    yield from _compared(target, sizes, entries, "driver", raw)
     for driver in ASYNC_DRIVERS[target.name]:
         work = partial(_async_session, target, entries, driver)
         yield from _compared(target, sizes, entries, f"AsyncSession ({driver})", work)
@@ -159,12 +169,19 @@ def _cpu_of_others() -> dict[str, float]:
 
 
 def _compared(
-    target: Target, sizes: Sizes, entries: int, kind: str, work: Callable[..., _Cost]
+    target: Target,
+    sizes: Sizes,
+    entries: int,
+    kind: str,
+    work: Callable[..., _Cost],
+    *,
+    others: Mapping[str, Callable[[], _Cost]] = MappingProxyType({}),
 ) -> Iterator[Measurement]:
-    works = {
+    works: dict[str, Callable[[], _Cost]] = {
         FLOOR: partial(work, posts=False, started=False),
         kind: partial(work, posts=True, started=False),
         f"{kind}, bus started": partial(work, posts=True, started=True),
+        **others,
     }
     found = alternating(sizes.rounds, works)
     floor = found.pop(FLOOR)
@@ -208,7 +225,7 @@ def _session(target: Target, entries: int, *, posts: bool, started: bool) -> _Co
                     session.execute(insert(notes), note)
                 session.commit()
 
-        cost = _cost(run, transaction, entries, started=started)
+        cost = _cost(transaction, entries, run.wait if started else None)
         engine.dispose()
     return cost
 
@@ -229,21 +246,45 @@ def _driver(target: Target, entries: int, *, posts: bool, started: bool) -> _Cos
                 cursor.execute(of_note, (note,))
             driver.commit()
 
-        cost = _cost(run, transaction, entries, started=started)
+        cost = _cost(transaction, entries, run.wait if started else None)
         connection.close()
         engine.dispose()
     return cost
 
 
-def _cost(run: Run, transaction: Callable[[int], None], entries: int, *, started: bool) -> _Cost:
+def _beside_least(target: Target, entries: int, pause_seconds: float) -> _Cost:
+    with target.fresh() as url, bare(url) as finisher:
+        engine = create_engine(url)
+        metadata.create_all(engine)
+        entry = dict(finisher.rows[0]) | {"processing_state": "IN_PROCESSING"}
+        entry["processing_owner"] = OWNER
+        add = insert(finisher.main).values(entry)
+        with BareDelivery(finisher, pause_seconds) as delivery:
+
+            def transaction(_number: int) -> None:
+                with Session(engine) as session:
+                    session.execute(insert(orders), {"customer": "ann"})
+                    key: Any = session.connection().execute(add).inserted_primary_key
+                    session.commit()
+                delivery.tell(key.record_id)
+
+            cost = _cost(transaction, entries, delivery.wait)
+        engine.dispose()
+        verify_counts(url, finisher.main.name, waiting=0, ended=WARM_UP + entries)
+    return cost
+
+
+def _cost(
+    transaction: Callable[[int], None], entries: int, wait: Callable[[], None] | None
+) -> _Cost:
     for number in range(WARM_UP):
         transaction(number)
     cpu, start = time.process_time(), time.perf_counter()
     for number in range(entries):
         transaction(number)
     seconds = time.perf_counter() - start
-    if started:
-        run.wait()
+    if wait is not None:
+        wait()
     return _Cost(seconds / entries, (time.process_time() - cpu) / entries)
 
 
