@@ -210,6 +210,22 @@ class BarePostgreSQL(Bare):
         [[record_id]] = self._connection.execute(statement.encode(), values)
         return int(record_id)
 
+    def insert_and_notify(self, names: Sequence[str], values: tuple[Any, ...]) -> int:
+        """Insert an entry, wake who listens, commit, and return its id."""
+        added = self.insert_statement(self.main, names) + " RETURNING record_id"
+        statement = f"WITH added AS ({added}) SELECT record_id, pg_notify('floor', '') FROM added"
+        [[record_id, _]] = self._connection.execute(statement.encode(), values)
+        return int(record_id)
+
+    def listen(self) -> None:
+        """Be woken by `insert_and_notify` from now on."""
+        self._connection.execute("LISTEN floor")
+
+    def wait_for_post(self) -> None:
+        """Return once something was posted since the wait before."""
+        for _ in self._connection.notifies(stop_after=1):
+            pass
+
     def insert_many(
         self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]
     ) -> None:

@@ -12,11 +12,13 @@ from functools import partial
 import msgspec
 
 from benchmarks.databases import Target
+from benchmarks.floor import BarePostgreSQL
 from benchmarks.measurement import Measurement, percentile
 from benchmarks.nodes import LOOK_SECONDS, AskedProcess, bus_process
 from benchmarks.peers import OURS, PGQUEUER, PgQueuer
 from benchmarks.workload import (
     COMPLETION_SECONDS,
+    FLOOR,
     WARM_UP,
     Sizes,
     Ticked,
@@ -35,12 +37,14 @@ SHARES = (("p50", 0.5), ("p99", 0.99))
 def latency_peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """From before a post here to its handler in another process, at 100/s.
 
-    All rounds together post for 30 seconds.
+    The floor is that of the driver: an INSERT that notifies, and a claim. All rounds together post
+    for 30 seconds.
     """
     if target.name != "postgresql" or not PGQUEUER.installed:
         return
     entries = sizes.entries(RATE * 30 // sizes.rounds)
     works: dict[str, Callable[[], list[float]]] = {
+        FLOOR: partial(_bare, target, entries),
         OURS: partial(_ours, target, entries),
         PGQUEUER.package: partial(_pgqueuer, target, entries),
     }
@@ -53,9 +57,33 @@ def latency_peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         for who, values in took.items():
             metric, value = f"post to start elsewhere, {name}, {who}", statistics.median(values)
             yield Measurement("latency-peers", target.name, metric, value, "ms", settings)
-        metric = f"post to start elsewhere, {name}, {OURS} to {PGQUEUER.package}"
-        ratio = median_ratio(took[OURS], took[PGQUEUER.package])
-        yield Measurement("latency-peers", target.name, metric, ratio, "x", settings)
+        for who in (OURS, FLOOR):
+            metric = f"post to start elsewhere, {name}, {who} to {PGQUEUER.package}"
+            ratio = median_ratio(took[who], took[PGQUEUER.package])
+            yield Measurement("latency-peers", target.name, metric, ratio, "x", settings)
+
+
+def _bare(target: Target, entries: int) -> list[float]:
+    posted_at = dict[int, float]()
+    with (
+        target.fresh() as url,
+        closing(BarePostgreSQL(url)) as poster,
+        closing(AskedProcess("benchmarks.bare_process", url)) as claimer,
+    ):
+        claimer.ask("listen")
+        claimer.tell(f"claim {WARM_UP + entries}")
+        names = list(poster.rows[0])
+        row = poster.encoded(poster.main, poster.rows[:1])[0]
+        for _ in range(WARM_UP):
+            poster.insert_and_notify(names, row)
+        begin = time.perf_counter()
+        for number in range(entries):
+            if (left := begin + number / RATE - time.perf_counter()) > 0:
+                time.sleep(left)
+            at = time.perf_counter()
+            posted_at[poster.insert_and_notify(names, row)] = at
+        claimed_at = claimer.answer()
+    return [claimed_at[str(record_id)] - at for record_id, at in posted_at.items()]
 
 
 def _ours(target: Target, entries: int) -> list[float]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,8 @@ def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict
 def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """One backlog that any node may run (mode POLLING), handled by 1 to 16 processes.
 
-    All of them together have as many threads.
+    All of them together have as many threads. Processes with nothing but the driver do the same
+    beside them, which tells what the machine allows.
     """
     entries, counts = sizes.entries(50_000), sizes.processes(PROCESSES)
     with target.fresh() as url, ExitStack() as running:
@@ -130,12 +131,20 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         members = [
             running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(max(counts))
         ]
+        drivers = [
+            running.enter_context(closing(AskedProcess("benchmarks.bare_process", url)))
+            for _ in range(max(counts))
+        ]
         names = {
             count: f"drain rate, {count} process{'es' if count > 1 else ''}" for count in counts
         }
+        bare_names = {count: f"{name}, driver" for count, name in names.items()}
         works = {
-            name: partial(_filled_rate, connection, members[:count], entries)
-            for count, name in names.items()
+            names[count]: partial(_filled_rate, connection, members[:count], entries)
+            for count in counts
+        } | {
+            bare_names[count]: partial(_bare_rate, connection, drivers[:count], entries)
+            for count in counts
         }
         _ask_all(
             members, "reset"
@@ -151,15 +160,16 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             rates[measurement.metric] = measurement.settings["rates"]
             yield measurement
         settings["rounds"] = sizes.rounds
-        for count in counts[1:]:
-            ratio = median_ratio(rates[names[count]], rates[names[1]])
-            yield Measurement("nodes", target.name, f"{count} processes to 1", ratio, "x", settings)
-        rounds = list(zip(*rates.values(), strict=True))
-        ratio = statistics.median(min(one) / max(one) for one in rounds)
-        yield Measurement(
-            "nodes", target.name, "slowest number to the fastest", ratio, "x", settings
-        )
-        verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(counts) * entries)
+        for who, named in (("", names), (", driver", bare_names)):
+            for count in counts[1:]:
+                ratio = median_ratio(rates[named[count]], rates[named[1]])
+                metric = f"{count} processes to 1{who}"
+                yield Measurement("nodes", target.name, metric, ratio, "x", settings)
+            rounds = zip(*(rates[name] for name in named.values()), strict=True)
+            ratio = statistics.median(min(one) / max(one) for one in rounds)
+            metric = f"slowest number to the fastest{who}"
+            yield Measurement("nodes", target.name, metric, ratio, "x", settings)
+        verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(works) * entries)
 
 
 def _filled_rate(connection: Bare, members: Sequence[BusProcess], entries: int) -> float:
@@ -180,12 +190,21 @@ def shared_rate(members: Sequence[BusProcess], entries: int) -> float:
     return entries / seconds
 
 
-def _ask_all(members: Sequence[BusProcess], question: str) -> None:
+def _bare_rate(connection: Bare, drivers: Sequence[AskedProcess], entries: int) -> float:
+    fill(connection, entries)
+    answers = _ask_all(drivers, "drain")
+    moved = sum(answer["moved"] for answer in answers)
+    if moved != entries:
+        raise VerificationError(f"drivers moved {moved} of {entries} entries")
+    seconds: float = max(one["last"] for one in answers) - min(one["first"] for one in answers)
+    return entries / seconds
+
+
+def _ask_all(members: Sequence[AskedProcess], question: str) -> list[Any]:
     """Ask all before the first has answered."""
     for member in members:
         member.tell(question)
-    for member in members:
-        member.answer()
+    return [member.answer() for member in members]
 
 
 def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
