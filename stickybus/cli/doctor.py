@@ -37,7 +37,7 @@ def doctor(
 ) -> None:
     """Tell the faults that slow or endanger this database, worst first, each with its cure.
 
-    Changes no data, locks nothing.
+    Changes no data. An SQLite file is switched to WAL, as by each process of Stickybus.
 
     DANGER: data or delivery is at risk; exit code 1. SLOW: it costs speed. NOTE: nothing is wrong
     yet. UNCHECKED: the database did not answer, or this user may not look. Each check has a section

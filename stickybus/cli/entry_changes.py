@@ -45,8 +45,9 @@ def retry(
     """Run entries again that ended FAILED or REMOVED: each is posted anew, and its new id is told.
 
     Subscribers that had succeeded don't run. An entry that was tried again before is refused,
-    unless that failed too. All are tried; if one can't be, or with --wait has not succeeded, the
-    exit code is 1. To retry all that match: stickybus failed retry.
+    unless its retry has failed, too. If one can't be tried again, the others are, and the exit code
+    is 1. So it is if with --wait one has not succeeded. To retry all that match: stickybus failed
+    retry.
 
     Examples:
       stickybus entries retry 4711

@@ -9,7 +9,7 @@ from stickybus.cli.entry_options import AnyTable
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
 
-app = typer.Typer(no_args_is_help=True, help="Entries that run one after the other.")
+app = typer.Typer(no_args_is_help=True, help="List the order keys that a failed entry holds up.")
 
 COLUMNS = {
     "table": "TABLE",

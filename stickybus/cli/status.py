@@ -74,9 +74,9 @@ def status(
 
     READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were
     running when their process died and run again one by one; PARKED ones have a type or queue that
-    no node has known so far; PAUSED ones wait for the end of a pause, or for a
-    circuit to be closed. DEAD LETTERS ended FAILED,
-    and nobody has tried them again. Recurring schedules follow with their next dates. A last line
+    no node has known so far; PAUSED ones wait for the end of a pause, or for a circuit to be
+    closed; WAITING ones wait for other entries. DEAD LETTERS ended FAILED, and nobody has tried
+    them again, or discarded them. Recurring schedules follow with their next dates. A last line
     names event types of which the live nodes have different subscribers.
 
     Examples:
