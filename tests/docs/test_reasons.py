@@ -1,4 +1,4 @@
-"""The page on pauses has each reason that `explain` gives."""
+"""The page on entries that wait has each reason that `explain` gives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/how-to/pause.md"
+PAGE = ROOT / "docs/how-to/why-not-running.md"
 
 
 def test_the_page_has_each_code() -> None:
