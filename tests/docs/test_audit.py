@@ -1,4 +1,4 @@
-"""The auditor's half of the page on audits: its commands run, over an archive with an erasure."""
+"""The page on audits: its commands run, over an archive with an erasure."""
 
 from __future__ import annotations
 
