@@ -61,7 +61,8 @@ class _InnoDBServer(DatabaseServer):
             "max-connections": str(_MAX_CONNECTIONS),
             "default-time-zone": "+05:30",
             "innodb-flush-log-at-trx-commit": "1" if self.durable else "2",
-            "innodb-doublewrite": "ON" if self.durable else "OFF",
+            # Without it, SIGKILL within the write of a page leaves a server that can't start again.
+            "innodb-doublewrite": "ON",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
         # Without a resolver that answers, a login would wait for the name of 127.0.0.1.

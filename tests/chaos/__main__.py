@@ -67,7 +67,7 @@ def run_scenarios(
 ) -> None:
     """Run scenarios on databases, on servers of the command's own.
 
-    Exit code 1 if an invariant did not hold.
+    Exit code 1 if an invariant did not hold, or a run did not get to its end.
 
     A full run of all writes its report to tests/chaos/results.
     """
@@ -91,7 +91,7 @@ def run_scenarios(
     console = Console(stderr=True)
     try:
         results = _run_all(plan, Sizes(quick), side_by_side, console)
-    except (ServerError, StageError) as error:
+    except ServerError as error:
         console.print(f"[red]{type(error).__name__}:[/red] {error}")
         raise typer.Exit(1) from error
     text = report.markdown(results, "make chaos" + (" QUICK=1" if quick else ""))
@@ -99,7 +99,7 @@ def run_scenarios(
     if output is not None:
         _write(output, "chaos", text)
         report.plot(results, output / "chaos.png")
-    if not all(result.good for result in results):
+    if len(results) < len(plan) or not all(result.good for result in results):
         raise typer.Exit(1)
 
 
@@ -214,7 +214,14 @@ def _run_all(
             "sqlite": Target("sqlite")
         }
 
-        def work(one: _Planned) -> Result:
+        def work(one: _Planned) -> Result | None:
+            try:
+                return judged(one)
+            except (ServerError, StageError) as error:  # the others go on
+                progress.console.print(f"[red]{one} {type(error).__name__}:[/red] {error}")
+                return None
+
+        def judged(one: _Planned) -> Result:
             task = progress.add_task(f"{one} starting")
             with ExitStack() as own:
                 target = targets.get(one.database)
@@ -239,7 +246,7 @@ def _run_all(
             )
             return result
 
-        return list(workers.map(work, plan))
+        return [result for result in workers.map(work, plan) if result is not None]
 
 
 if __name__ == "__main__":

@@ -26,6 +26,13 @@ class LoggingServer(MariaDBServer):
         return ["env", "TZ=JST-9", *super()._command(), *log]
 
 
+class TearingServer(MariaDBServer):
+    """A server that can't mend a page of which a crash has let half be written."""
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), "--innodb-doublewrite=OFF"]
+
+
 class DurableServers:
     """Durable servers, each started when first asked for."""
 

@@ -10,16 +10,20 @@ import pytest
 from sqlalchemy import (
     URL,
     Engine,
+    make_url,
 )
 
+from devtools import servers
 from devtools.server import DatabaseServer
 from queue_core.doctor.examination import examine
 from sql.database import Database
 from sql.doctor.finding import Finding, Severity
 from stickybus.cli import main
 from tests import requirements as needs
+from tests.cloners import CLONERS
 from tests.contract.doctor.answers import Doctor, Told
 from tests.contract.doctor.rows import fill
+from tests.contract.doctor.servers import TearingServer
 from tests.contract.harness import statements_of
 
 ROOT = Path(__file__).parents[3]
@@ -163,12 +167,24 @@ def test_settings_that_lose_data_in_a_crash_are_found(
 
     costly = {
         "postgresql": {"fsync", "full_page_writes"},
-        "mariadb": {"innodb_flush_log_at_trx_commit", "innodb_doublewrite"},
-        "mysql": {"innodb_flush_log_at_trx_commit", "innodb_doublewrite", "sync_binlog"},
+        "mariadb": {"innodb_flush_log_at_trx_commit"},
+        "mysql": {"innodb_flush_log_at_trx_commit", "sync_binlog"},
     }
     assert told.code == 1
     assert {finding["subject"] for finding in told.of("settings")} == costly[own_server.name]
     assert {finding["severity"] for finding in told.findings} == {"danger"}
+
+
+@pytest.mark.mariadb
+def test_pages_that_a_crash_may_tear_are_found(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Told]
+) -> None:
+    monkeypatch.setitem(servers.SERVERS, "mariadb", TearingServer)
+    with servers.database_servers(which=["mariadb"]) as started:
+        cloner = CLONERS["mariadb"](make_url(started["mariadb"]))
+        told = ask(cloner.migrated())
+        cloner.close()
+    assert "innodb_doublewrite" in {finding["subject"] for finding in told.of("settings")}
 
 
 @needs.server
