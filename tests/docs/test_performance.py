@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/performance.md say what the results files say."""
+"""The tables of the pages on performance and measurements say what the results files say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from benchmarks.databases import NAMES
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "explanation" / "performance.md"
+PAGES = [ROOT / "docs" / "explanation" / f"{page}.md" for page in ("performance", "measurements")]
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -70,17 +70,20 @@ PEERS = [
 
 @cache
 def measured() -> dict[tuple[str, str, str], dict[str, float]]:
-    """What the run measured that the page links to, by (scenario, database, metric)."""
-    (name,) = set(re.findall(r"benchmarks/results/([\d-]+full)\.md", PAGE.read_text("utf-8")))
+    """What the run measured that the pages link to, by (scenario, database, metric)."""
+    pages = "".join(page.read_text("utf-8") for page in PAGES)
+    (name,) = set(re.findall(r"benchmarks/results/([\d-]+full)\.md", pages))
     return {
         (one["scenario"], one["database"], one["metric"]): one
         for one in json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
     }
 
 
-def table(first: str, page: Path = PAGE) -> list[list[str]]:
+def table(first: str, *pages: Path) -> list[list[str]]:
     """Return the cells of the table whose header begins with `first`, but for its first column."""
-    lines = page.read_text("utf-8").splitlines()
+    lines = [
+        line for page in pages or PAGES for line in [*page.read_text("utf-8").splitlines(), ""]
+    ]
     [header] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
     end = lines.index("", header)
     return [
