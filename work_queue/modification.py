@@ -121,8 +121,8 @@ class Renew:
     Attributes:
         task: The version whose arrival moves.
         seconds: The lease from now; 0 or less: the task is released.
-        undo_claim: Whether the claim counts no more: nobody has seen the task that it took.
-            Default: False.
+        undo_claim: Whether the claim counts no more: its run has not ended, and the task is not to
+            blame. Default: False.
     """
 
     task: TaskRef

@@ -80,7 +80,8 @@ class Job:
         """Renew more tasks with this one, and release them when the handler has ended.
 
         The actions that the handler returns may name them as they are here, too; these go before
-        the release. If one is lost, the job is.
+        the release. The claim of a task that is released is not counted. If one is lost, the job
+        is.
 
         Args:
             tasks: Tasks that were just claimed for `task.lease`, by `task.claimant`.

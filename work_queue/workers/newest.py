@@ -41,7 +41,8 @@ def newest(
     """The actions at the newest versions, and what they leave open.
 
     The task is deleted, and other tasks and the doc sets are released, unless an action says
-    otherwise. A dependency is left out if what it names is released: that has the same condition.
+    otherwise. The claims of other tasks that are released count no more: the task stands for them.
+    A dependency is left out if what it names is released: that has the same condition.
 
     Args:
         actions: What the handler has returned.
@@ -69,7 +70,7 @@ def newest(
     found = [action for action in given if not _is_implied(action, left_tasks, left)]
     if left_tasks.pop(task.id, None):
         found.append(task.delete())
-    found += [other.release() for other in left_tasks.values()]
+    found += [Renew(other.ref, 0.0, undo_claim=True) for other in left_tasks.values()]
     return [*found, *(docs.release() for docs in sets if (docs.namespace, docs.key) in left)]
 
 

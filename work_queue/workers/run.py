@@ -18,7 +18,7 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.own_threads import in_own_thread
 from work_queue.faults import DependencyError
-from work_queue.modification import Action, Change
+from work_queue.modification import Action, Change, Renew
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.failures import after_claims, after_failure, without_value
@@ -195,7 +195,8 @@ class Run:
             return None
         if self._cut.done():
             log.warning("task_given_back", **self._facts)
-            await self._write(self._task.release(), end="given_back")
+            release = Renew(self._task.ref, 0.0, undo_claim=True)
+            await self._write(release, end="given_back")
             return None
         return TimeoutError(f"the run took longer than {self._options.max_run_seconds} s")
 

@@ -41,6 +41,22 @@ def test_a_batch_that_fails_is_given_back_as_a_whole(work: WorkQueue) -> None:
     assert work.queues() == {}
 
 
+def test_only_the_first_task_of_a_batch_that_fails_counts_it(work: WorkQueue) -> None:
+    work.modify(*(Insert(queue="in", value=number) for number in range(4)))
+    sizes = list[int]()
+
+    def handle(tasks: Sequence[Task]) -> None:
+        sizes.append(len(tasks))
+        raise ValueError
+
+    run(work, in_batches(work, handle), max_claims=1)
+
+    failed = work.tasks("in/err")
+    assert [(task.attempt, task.err[:10]) for task in failed] == [(2, "ValueError")] * 4
+    assert len(sizes) == 8
+    assert sizes[0] == 4
+
+
 def test_all_tasks_of_a_batch_are_renewed_with_their_docs(work: WorkQueue) -> None:
     work.modify(*(Insert(queue="in", value=number) for number in range(3)))
     work.modify(InsertDoc(namespace="n", key="k"))
@@ -97,7 +113,7 @@ def test_what_a_handler_holds_besides_is_released_unless_it_says_otherwise(
     Worker(work, handle, "in", lease_seconds=60).run(limit=1)
 
     [left] = work.tasks("in")
-    assert (left.claimant, left.claims) == ("", 1)
+    assert (left.claimant, left.claims) == ("", 0)
     assert values(work) == ["moved"]
 
 

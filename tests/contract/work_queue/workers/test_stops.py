@@ -69,7 +69,7 @@ def test_a_stop_gives_back_what_does_not_end_in_time(work: WorkQueue, start: Sta
     worker.stop(0.1)
     running.result(BOUND_SECONDS)
     [task] = work.tasks("a")
-    assert (task.claimant, task.attempt) == ("", 0)
+    assert (task.claimant, task.attempt, task.claims) == ("", 0, 0)
     assert work.try_claim("a") is not None
     assert "b" not in work.queues()
 
