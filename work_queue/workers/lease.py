@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from queue_core.errors import DatabaseUnreachableError
 from queue_core.runtime.callers import CallersConnection
 from work_queue.document import DocSet
 from work_queue.faults import DependencyError
@@ -21,10 +24,16 @@ RENEWAL_PART = 2 / 3
 """Of a lease: when it is renewed."""
 RENEWAL_SECONDS = 10.0
 """The longest wait for a renewal that is under way when the work is done."""
+UNREACHED = DatabaseUnreachableError, PoolTimeoutError
+"""What a work queue raises that could not reach its database, or got no answer from it."""
 
 
 class LeaseClosedError(Exception):
     """The run was given up before its handler returned: what that returns is not written."""
+
+
+class NotWrittenError(Exception):
+    """What the handler has returned could not be written: the cause is one of `UNREACHED`."""
 
 
 class Lease:
@@ -146,11 +155,15 @@ class Lease:
     def finish(self, actions: Iterable[Action], connection: CallersConnection | None) -> None:
         """Write what the handler has returned.
 
-        Raises LeaseClosedError if the run was given up, and what `write` raises.
+        Raises LeaseClosedError if the run was given up, NotWrittenError, and what `write` raises
+        else.
         """
         if not self.close():
             raise LeaseClosedError("the run was given up. Its handler's answer is not written.")
-        self.write(actions, connection)
+        try:
+            self.write(actions, connection)
+        except UNREACHED as error:
+            raise NotWrittenError from error
 
     def write(self, actions: Iterable[Action], connection: CallersConnection | None = None) -> None:
         """Modify at the newest versions. The lease is closed.

@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.errors import DatabaseUnreachableError
 from queue_core.runtime.log import get_logger
 from sql.tables import CLAIMANT_BYTES
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
+from work_queue.workers.lease import UNREACHED
 from work_queue.workers.options import Options
 from work_queue.workers.requests import StopWorker
 from work_queue.workers.run import Run
@@ -119,7 +119,7 @@ class Loop:
                     lease_seconds=self._options.lease_seconds,
                     claimant=claimant,
                 )
-            except (DatabaseUnreachableError, DBAPIError) as error:
+            except (DBAPIError, *UNREACHED) as error:
                 log.warning("claim_failed", error=type(error).__name__, pause=pause)
             await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 -- spreads them
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

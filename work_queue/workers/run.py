@@ -23,7 +23,7 @@ from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.failures import after_claims, after_failure, without_value
 from work_queue.workers.job import Job
-from work_queue.workers.lease import Lease, LeaseClosedError
+from work_queue.workers.lease import UNREACHED, Lease, LeaseClosedError, NotWrittenError
 from work_queue.workers.options import Options, actions_of
 from work_queue.workers.requests import FailWorker, StopWorker
 from work_queue.workers.threads import in_thread
@@ -35,7 +35,7 @@ IMPOSSIBLE_SECONDS = 60.0
 """How long a task is put off that can't be moved where it has to go."""
 CANCEL_SECONDS = 10.0
 """How long a cancelled coroutine may take to end."""
-REFUSED = StickybusError, DBAPIError
+REFUSED = StickybusError, DBAPIError, *UNREACHED
 """What a database answers, or that it does not."""
 
 MakeJob: TypeAlias = Callable[..., Job]
@@ -115,6 +115,9 @@ class Run:
                 seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
                 change = without_value(task).change(delay=seconds, reset_claims=True)
                 await self._write(change, end="put_off")
+            return False
+        except UNREACHED as error:
+            self._left(error)
             return False
         self._lease.holds(sets)
         return True
@@ -230,6 +233,9 @@ class Run:
         self._lease.close()
         if isinstance(error, LeaseClosedError):
             return
+        if isinstance(error, NotWrittenError):
+            self._left(error.__cause__)
+            return
         if isinstance(error, FailWorker) or not isinstance(
             error, Exception | asyncio.CancelledError
         ):
@@ -250,6 +256,10 @@ class Run:
         )
         await self._write(change, end="retried" if runs_again else "moved")
 
+    def _left(self, error: BaseException | None) -> None:
+        """Nothing was written: the end of the lease decides."""
+        log.warning("task_left", **self._facts, error=type(error).__name__)
+
     def _lost(self) -> None:
         self._end = "lost"
         log.warning("lease_lost", **self._facts)
@@ -266,7 +276,7 @@ class Run:
                     raise
                 await self._put_off(action, error)
         except REFUSED as error:
-            log.warning("task_left", **self._facts, error=type(error).__name__)
+            self._left(error)
 
     async def _put_off(self, change: Change, error: InvalidRequestError) -> None:
         """Write that the task comes back, after a change that can't be done: a name too long."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from queue_core.errors import CommitUnknownError, DatabaseUnreachableError
 from queue_core.model.retry import GiveUp, RetryLater
 from queue_core.model.retry_policies import ImmediateRetries
 from tests.contract.harness import BOUND_SECONDS
@@ -185,6 +187,43 @@ def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
     [moved] = work.tasks("a/err")
     assert moved.attempt == 2
     assert "DependencyError" in moved.err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DatabaseUnreachableError("gone"), CommitUnknownError("gone"), PoolTimeoutError("none free")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("call", ["modify", "claim_docs_async"])
+def test_a_task_is_left_to_the_end_of_its_lease_if_the_database_does_not_answer(
+    work: WorkQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+    error: Exception,
+) -> None:
+    runs = list[int]()
+
+    def fails_once(*_given: Any, **_options: Any) -> NoReturn:
+        monkeypatch.undo()
+        raise error
+
+    def handle(job: Job) -> None:
+        runs.append(job.task.attempt)
+
+    work.insert("a")
+    worker = Worker(work, handle, "a", docs=lambda _: [DocClaim("n", "k")], max_attempts=1)
+    monkeypatch.setattr(work, call, fails_once)
+    worker.run(limit=1)
+    [left] = work.tasks("a")
+    assert (left.version, left.claims, left.attempt, left.err) == (1, 1, 0, "")
+    assert left.at > work.time()
+    assert len(runs) == (call == "modify")
+    assert "task_left" in caplog.text
+
+
+def test_what_a_handler_says_of_a_database_is_its_failure(work: WorkQueue) -> None:
+    assert ran(work, DatabaseUnreachableError("theirs"), max_attempts=1).queue == "a/err"
 
 
 # On a slow machine the time of a second run may be over before it begins: it has another then.

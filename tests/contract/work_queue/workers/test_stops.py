@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 from sqlalchemy import URL, create_engine, event, select
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from queue_core.errors import ConfigurationError, InvalidRequestError, LifecycleError
+from queue_core.errors import (
+    ConfigurationError,
+    DatabaseUnreachableError,
+    InvalidRequestError,
+    LifecycleError,
+)
+from queue_core.model.retry import GiveUp
 from queue_core.model.retry_policies import Circuit, ImmediateRetries
 from tests import requirements as needs
 from tests.contract.conftest import Orders
@@ -18,6 +25,7 @@ from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.workers.handlers import Start
 from work_queue.modification import Change, Insert
 from work_queue.work_queue import WorkQueue
+from work_queue.workers import loop
 from work_queue.workers.job import Job
 from work_queue.workers.worker import Worker
 
@@ -123,6 +131,35 @@ def test_a_cancelled_worker_writes_nothing(work: WorkQueue) -> None:
     asyncio.run(run())
     [task] = work.tasks("a")
     assert (task.version, task.attempt) == (1, 0)
+
+
+@pytest.mark.parametrize("call", ["claim_async", "try_claim_async", "modify"])
+@pytest.mark.parametrize(
+    "error",
+    [DatabaseUnreachableError("gone"), PoolTimeoutError("none free")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_worker_goes_on_after_a_call_that_did_not_reach_the_database(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
+) -> None:
+    runs, failures = list[Job](), [error]
+    given = getattr(work, call)
+
+    def fails_once(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return given(*arguments, **options)
+
+    def handle(job: Job) -> None:
+        runs.append(job)
+        raise GiveUp
+
+    work.modify(Insert(queue="a"), Insert(queue="a"))
+    monkeypatch.setattr(work, call, fails_once)
+    monkeypatch.setattr(loop, "FIRST_PAUSE_SECONDS", 0.01)
+    Worker(work, handle, "a").run(limit=2, until_empty=call == "try_claim_async")
+    assert len(runs) == 2
+    assert not failures
 
 
 def test_a_worker_runs_once_at_a_time_and_not_on_a_closed_work_queue(
