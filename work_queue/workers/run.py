@@ -113,8 +113,8 @@ class Run:
             else:
                 log.info("docs_held", **self._facts)
                 seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
-                change = without_value(task).change(delay=seconds, reset_claims=True)
-                await self._write(change, end="put_off")
+                put_off = Renew(task.ref, seconds, undo_claim=True)
+                await self._write(put_off, end="put_off")
             return False
         except UNREACHED as error:
             self._left(error)

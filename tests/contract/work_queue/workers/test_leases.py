@@ -339,11 +339,15 @@ def test_a_dependency_on_what_is_held_releases_it(work: WorkQueue) -> None:
     assert [doc.content for doc in changed.docs] == [6]
 
 
-def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue) -> None:
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue, lost: int) -> None:
+    """The claims of workers that were lost with it still count."""
     work.claim_docs(DocClaim("n", "k"), claimant="other")
-    work.insert("a")
+    work.insert("a", 1)
+    for _ in range(lost):
+        work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
     worker = Worker(work, raises(AssertionError()), "a", docs=lambda _: [DocClaim("n", "k")])
     worker.run(limit=1)
     [task] = work.tasks("a")
-    assert (task.attempt, task.claims, task.err) == (0, 0, "")
+    assert (task.value, task.attempt, task.claims, task.err) == (1, 0, lost, "")
     assert 0.7 < (task.at - task.modified).total_seconds() <= 1
