@@ -23,6 +23,10 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between claims that the database does not answer."""
 LOCKED_PAUSE_SECONDS = 0.05
 """Between claims of tasks that are available, but locked."""
+RANDOM_BYTES = 8
+"""In the name by which a handler's tasks are claimed, as hexadecimal digits."""
+NAME_BYTES = CLAIMANT_BYTES - len("#") - 2 * RANDOM_BYTES
+"""Of a worker's own name at most: those names begin with it, so that rights can name it."""
 
 log = get_logger(__name__)
 
@@ -73,7 +77,7 @@ class Loop:
             self._cut.set_result(None)
 
     async def _slot(self) -> None:
-        claimant = _claimant(self._work.claimant)
+        claimant = f"{self._work.claimant}#{secrets.token_hex(RANDOM_BYTES)}"
         while (task := await self._claimed(claimant)) is not None:
             try:
                 await Run(self._work, self._options, task, self._cut).pass_through()
@@ -132,9 +136,3 @@ class Loop:
                 return None
             await asyncio.sleep(LOCKED_PAUSE_SECONDS)
         return task
-
-
-def _claimant(name: str) -> str:
-    """A name of its own, which begins with that of the work queue: so rights can name it."""
-    own = f"#{secrets.token_hex(8)}"
-    return name.encode()[: CLAIMANT_BYTES - len(own)].decode(errors="ignore") + own

@@ -22,7 +22,7 @@ from work_queue.document import DocClaim
 from work_queue.metrics import Metrics
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
-from work_queue.workers.loop import Loop
+from work_queue.workers.loop import NAME_BYTES, Loop
 from work_queue.workers.options import AnyEngine, Handler, Options
 
 
@@ -44,7 +44,7 @@ class Worker:
 
     Args:
         work: Where the tasks are. Each handler that runs claims under a name of its own: that of
-            the work queue's claimant, "#" and a random part.
+            the work queue's claimant, at most 47 bytes here, "#" and a random part.
         handler: A function, or a coroutine function, that takes a `Job`.
         queues: From which it claims, at least one.
         docs: Which doc sets a task needs: they are claimed for it before the handler runs. If
@@ -99,6 +99,8 @@ class Worker:
         of_kind(work, WorkQueue, key="work")
         if engine is not None and not work.takes_connections:
             raise not_allowed("engine", engine, "None: a service has transactions of its own")
+        if len(work.claimant.encode()) > NAME_BYTES:
+            raise not_allowed("claimant", work.claimant, f"at most {NAME_BYTES} bytes in a worker")
         checks.lease(lease_seconds, 0)
         self._work = work
         self._options = Options(

@@ -22,6 +22,7 @@ from queue_core.model.retry_policies import Circuit, ImmediateRetries
 from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import Start
 from work_queue.modification import Change, Insert
 from work_queue.work_queue import WorkQueue
@@ -199,6 +200,23 @@ def test_what_is_not_allowed(work: WorkQueue, options: dict[str, Any]) -> None:
     given: dict[str, Any] = {"handler": lambda _job: None, **options}
     with pytest.raises(ConfigurationError, match=r"is not allowed\. Allowed"):
         Worker(work, given.pop("handler"), "a", **given)
+
+
+def test_the_handlers_of_a_worker_claim_by_names_that_begin_with_its_own(
+    make_work: MakeWork,
+) -> None:
+    """So that the rights of a claimant are those of its worker's handlers."""
+    name, claimants = "𝄞" * 11 + "ann", list[str]()
+
+    def handle(job: Job) -> None:
+        claimants.append(job.task.claimant)
+
+    work = make_work(claimant=name)
+    work.insert("a")
+    Worker(work, handle, "a").run(limit=1)
+    assert claimants[0].startswith(f"{name}#")
+    with pytest.raises(ConfigurationError, match="at most 47 bytes in a worker"):
+        Worker(make_work(claimant=f"{name}a"), handle, "a")
 
 
 def test_what_is_not_allowed_of_a_run(work: WorkQueue) -> None:
