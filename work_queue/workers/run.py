@@ -35,6 +35,8 @@ IMPOSSIBLE_SECONDS = 60.0
 """How long a task is put off that can't be moved where it has to go."""
 CANCEL_SECONDS = 10.0
 """How long a cancelled coroutine may take to end."""
+FUNCTION_SECONDS = 1.0
+"""The same for a function, which may not look whether its job was given up, and goes on then."""
 REFUSED = StickybusError, DBAPIError, *UNREACHED
 """What a database answers, or that it does not."""
 
@@ -136,7 +138,9 @@ class Run:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not running.done() and self._lease.close():
-                return await self._given_up_on(running, lost=renewing.done())
+                lost = renewing.done()
+                renewing.cancel()  # it would find the lease closed, again and again
+                return await self._given_up_on(running, lost=lost, cut=self._cut.done())
             await asyncio.wait({running})  # its commit is under way
         except asyncio.CancelledError:
             if self._lease.close():
@@ -185,18 +189,24 @@ class Run:
         await awaited(lambda inner: self._lease.finish(actions, inner), connection)
 
     async def _given_up_on(
-        self, running: asyncio.Future[None], *, lost: bool
+        self, running: asyncio.Future[None], *, lost: bool, cut: bool
     ) -> BaseException | None:
+        """Let the handler end, lest it works beside the task's next run; returns why it failed."""
         self._given_up.set()
-        running.cancel()
         if self._options.is_asynchronous:
+            running.cancel()
             await asyncio.wait({running}, timeout=CANCEL_SECONDS)
-            if running.done() and not running.cancelled():
-                running.exception()  # seen; the handler's clean-up has failed
+        else:
+            try:
+                await asyncio.wait({running}, timeout=FUNCTION_SECONDS)
+            finally:
+                running.cancel()  # nobody waits for its thread any more
+        if running.done() and not running.cancelled():
+            running.exception()  # seen; the handler's clean-up has failed
         if lost:
             self._lost()
             return None
-        if self._cut.done():
+        if cut:
             log.warning("task_given_back", **self._facts)
             release = Renew(self._task.ref, 0.0, undo_claim=True)
             await self._write(release, end="given_back")

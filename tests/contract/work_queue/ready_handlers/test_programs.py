@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stickybus import Insert, Job, Task, WorkQueue
+from stickybus import Insert, Job, Task, Worker, WorkQueue
 from stickybus.task_handlers import run_program
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
@@ -59,6 +60,24 @@ def test_a_program_is_killed_when_its_task_is_given_up(work: WorkQueue, database
 
     assert ended.wait(BOUND_SECONDS)
     assert work.queues() == {"in/err": 1}
+
+
+@needs.any_database
+def test_a_program_has_ended_when_its_worker_has_given_its_task_back(
+    work: WorkQueue, database_name: str, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    program = f"import os, time; open({str(begun)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    work.insert("in")
+    worker = Worker(work, run_program(python(program)), "in")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(worker.run)
+        eventually(lambda: begun.exists() and begun.read_text() != "", "the program runs")
+        worker.stop(0)
+        running.result(BOUND_SECONDS)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
+    assert work.try_claim("in") is not None
 
 
 def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> None:
