@@ -30,8 +30,10 @@ class Background(Anew):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
-    async def run_async(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run it, and await it. A cancellation waits until the call has ended, too.
+    async def run_async(
+        self, call: Coroutine[Any, Any, T], undo: Callable[[T], Coroutine[Any, Any, None]]
+    ) -> T:
+        """Run it, and await it. A cancellation waits until the call has ended, or is undone.
 
         Raises LifecycleError after the end.
         """
@@ -43,11 +45,12 @@ class Background(Anew):
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            if not waiting.done():
-                loop.call_soon_threadsafe(running.cancel)
-                await asyncio.wait({waiting})
-            if not waiting.cancelled():
-                waiting.exception()  # seen
+            ends: list[asyncio.Future[Any]] = [waiting]
+            with self._lock:
+                if not self._ended:  # else the last call ends it
+                    leaving = asyncio.run_coroutine_threadsafe(running.leave(undo), loop)
+                    ends.append(asyncio.wrap_future(leaving))
+            await asyncio.shield(asyncio.gather(*ends, return_exceptions=True))
             raise
 
     def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -89,9 +92,14 @@ class _Running:
         self._task = loop.create_task(self._call)
         self._task.add_done_callback(self._end)
 
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    async def leave(self, undo: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+        """Cancel it, or undo it: its result may be on its way to who wants it no more."""
+        task = self._task
+        assert task is not None  # noqa: S101 -- it has begun before
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            await undo(task.result())
 
     def _end(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():

@@ -82,9 +82,13 @@ class Line:
         """A block in which a call of this thread runs. Raises LifecycleError after the end."""
         return self._blocking.begun()
 
-    async def run_async(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run the asking coroutine, and await it on any loop."""
-        return await self._background.run_async(work)
+    async def run_async(
+        self,
+        work: Coroutine[Any, Any, Result],
+        undo: Callable[[Result], Coroutine[Any, Any, None]],
+    ) -> Result:
+        """Run the asking coroutine, and await it on any loop. See `Background.run_async`."""
+        return await self._background.run_async(work, undo)
 
     async def ask(
         self, call: wire.Call[Request, Result], request: Request, wait_seconds: float = 0.0

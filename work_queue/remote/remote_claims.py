@@ -87,13 +87,12 @@ class RemoteClaims:
 
     async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim_async`."""
-        self._line.check_open()
-        return await self._line.run_async(self._claim(request, 0.0))
+        return await self.claim_async(request, 0.0)
 
     async def claim_async(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """See `Backend.claim_async`."""
         self._line.check_open()
-        return await self._line.run_async(self._claim(request, timeout_seconds))
+        return await self._line.run_async(self._claim(request, timeout_seconds), self._give_back)
 
     async def _claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """Claim in rounds, until there is something, or the time has passed."""
@@ -128,6 +127,13 @@ class RemoteClaims:
             pass
         finally:
             asking.cancel()
+
+    async def _give_back(self, taken: list[Task]) -> None:
+        """Release what a claim took whose end met its cancellation."""
+        with suppress(StickybusError, TimeoutError):  # its lease ends
+            async with asyncio.timeout(LEAVE_SECONDS):
+                if taken:
+                    await self._line.ask(wire.MODIFY, _release(taken))
 
 
 class _Rounds:

@@ -26,6 +26,11 @@ def line_of(work: WorkQueue) -> Line:
     return line
 
 
+def asks(work: WorkQueue) -> bool:
+    """Whether claims that coroutines await are under way to its service."""
+    return bool(own_backend_of(work)._claims.running)
+
+
 def backend_of(work: WorkQueue) -> Any:
     """Where its tasks are: a service's database, if it stands on one."""
     return own_backend_of(SERVED.get(work, work))

@@ -20,7 +20,7 @@ from sqlalchemy import URL
 from queue_core.errors import LifecycleError
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.interrupted.interrupts import Interrupt, InterruptedHereError, Places
-from tests.contract.work_queue.backends import SERVED, address_of, waiting
+from tests.contract.work_queue.backends import SERVED, address_of, asks, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.remote.programs import run_program
 from work_queue.remote import remote_claims
@@ -104,6 +104,24 @@ def test_a_claim_that_takes_while_it_is_cancelled_gives_back(
 
     work.insert("a")
     took = _answers_late(monkeypatch)
+    asyncio.run(run())
+    [task] = work.tasks("a")
+    assert (task.claimant, task.claims) == ("", 0)
+
+
+def test_a_claim_that_is_cancelled_on_a_busy_loop_gives_back(work: WorkQueue) -> None:
+    """The client has the answer, but the coroutine that awaits it does not."""
+
+    async def run() -> None:
+        claim = asyncio.create_task(work.claim_async("a"))
+        await asyncio.sleep(0)
+        # This loop is busy meanwhile.
+        eventually(lambda: work.tasks("a")[0].claims and not asks(work))
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+
+    work.insert("a")
     asyncio.run(run())
     [task] = work.tasks("a")
     assert (task.claimant, task.claims) == ("", 0)
