@@ -20,7 +20,7 @@ from work_queue.refs import DocRef, SetRef, TaskRef
 from work_queue.rights import Need, PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service.http.answers import Json, JsonAnswer
 from work_queue.service.protocol import UnsupportedRequestError
-from work_queue.service.unavailable import UNAVAILABLE
+from work_queue.service.unavailable import for_callers
 
 log = get_logger(__name__)
 
@@ -46,12 +46,12 @@ STATUSES: dict[type[Exception], HTTPStatus] = {
     UnsupportedRequestError: HTTPStatus.NOT_IMPLEMENTED,
     DatabaseUnreachableError: HTTPStatus.SERVICE_UNAVAILABLE,
     LifecycleError: HTTPStatus.SERVICE_UNAVAILABLE,
-    **dict.fromkeys(UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
 }
 
 
 def refused(error: Exception, protocol: int) -> JsonAnswer:
     """The answer to a call that raised this."""
+    error = for_callers(error)
     if isinstance(error, DependencyError):
         # Callers of protocol 1 know it by this status only.
         status = HTTPStatus.NOT_FOUND if protocol == 1 else HTTPStatus.CONFLICT
@@ -67,9 +67,8 @@ def refused(error: Exception, protocol: int) -> JsonAnswer:
         return answer(status, "the service failed. Its log says why.")
     if status is HTTPStatus.UNAUTHORIZED:
         return answer(status, str(error), headers={"www-authenticate": "Bearer"})
-    told = next((text for kind, text in UNAVAILABLE.items() if isinstance(error, kind)), str(error))
     needs = error.needs if isinstance(error, PermissionDeniedError) else ()
-    return answer(status, told, [_need(need) for need in needs])
+    return answer(status, str(error), [_need(need) for need in needs])
 
 
 def answer(

@@ -22,6 +22,7 @@ from work_queue.requests import DocClaimRequest
 from work_queue.schedule import TaskSchedule
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
+from work_queue.service.unavailable import for_callers
 from work_queue.task import Task
 from work_queue.values import UNREAD
 from work_queue.wire import calls as wire
@@ -118,8 +119,11 @@ class Answers:
                 f"{name}: the service stops: {error} Call again when it is back."
             )
             return Answer(wire.refuse(stops), stops)
-        except StickybusError as error:
-            return Answer(wire.refuse(error), error)
+        except Exception as error:
+            told = for_callers(error)
+            if not isinstance(told, StickybusError):
+                raise
+            return Answer(wire.refuse(told), told)
 
     async def _claim(self, caller: Caller, claim: wire.Claim) -> list[Task]:
         """Claim in this very task, which `_leave` cancels: between two, what it takes gets lost."""

@@ -23,7 +23,7 @@ from work_queue.rights import PermissionDeniedError, Right, UnauthenticatedError
 from work_queue.service.protocol import UnsupportedRequestError
 from work_queue.service.rpc.descriptors import STATUS, Package
 from work_queue.service.rpc.tables import ACTION_TYPES, Method
-from work_queue.service.unavailable import NO_ANSWER, UNAVAILABLE
+from work_queue.service.unavailable import for_callers
 
 DETAILS = "grpc-status-details-bin"
 MAX_DETAILS_BYTES = 6_000
@@ -55,12 +55,12 @@ class Ending:
     details: bytes = b""
 
 
-NOT_NOW = Ending(Code.UNAVAILABLE, NO_ANSWER)
 FAILED = Ending(Code.INTERNAL, "the service failed. Its log says why.")
 
 
 def ending(error: Exception, method: Method, package: Package, protocol: int) -> Ending:
     """How a call ends that raised an error."""
+    error = for_callers(error)
     if isinstance(error, DependencyError):
         code = Code.NOT_FOUND if protocol == 1 else Code.ABORTED
         what = "claim docs" if method.name == "ClaimDocs" else "modification"
@@ -70,7 +70,7 @@ def ending(error: Exception, method: Method, package: Package, protocol: int) ->
     for kind, code in _CODES.items():
         if isinstance(error, kind):
             return Ending(code, _told(error))
-    return NOT_NOW if isinstance(error, tuple(UNAVAILABLE)) else FAILED
+    return FAILED
 
 
 def _told(error: Exception) -> str:

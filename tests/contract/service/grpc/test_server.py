@@ -17,9 +17,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 from sqlalchemy import URL
+from sqlalchemy.exc import OperationalError
 
 from devtools.proxy import Moment, Proxy
-from queue_core.errors import ConfigurationError
+from queue_core.errors import ConfigurationError, DatabaseUnreachableError
 from tests import requirements as needs
 from tests.contract.service.certificates import NO_NAME, Certificates, common_name
 from tests.contract.service.grpc.conftest import Serve
@@ -263,6 +264,28 @@ def test_two_servers_on_one_database_share_its_tasks(
             other = entroqs[1 - number % 2].Modify
             refused(grpc.StatusCode.NOT_FOUND, lambda other=other, delete=delete: other(delete))  # type: ignore[misc]
         assert not entroqs[0].Queues(api.QueuesRequest()).queues
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DatabaseUnreachableError("secret", url="secret"),
+        OperationalError("SELECT secret", {}, Exception("secret")),
+    ],
+)
+def test_where_the_database_is_concerns_no_caller(
+    entroq: Any,
+    stubs: Stubs,
+    work: WorkQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setattr(work, "time", fails)
+    told = refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.Time(stubs.api.TimeRequest()))
+    assert told.details() == "the database does not answer. Try again later."
 
 
 def answers_before_a_cut(proxy: Proxy, modify: Callable[[], Any]) -> int:

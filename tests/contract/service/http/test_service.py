@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from queue_core.errors import ConfigurationError, DatabaseUnreachableError
+from queue_core.errors import CommitUnknownError, ConfigurationError, DatabaseUnreachableError
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.certificates import NO_NAME, Certificates, common_name
 from tests.contract.service.http.conftest import Serve
@@ -142,14 +142,18 @@ def test_health_is_that_of_the_database(service: Running) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        DatabaseUnreachableError("it does not answer"),
+        DatabaseUnreachableError("secret", url="secret"),
+        CommitUnknownError("secret", url="secret"),
         OperationalError("SELECT secret", {}, Exception("gone")),
         InterfaceError("SELECT secret", {}, Exception("gone")),
         PoolTimeoutError("none is free"),
     ],
 )
-def test_a_database_that_does_not_answer_is_told(
-    service: Running, monkeypatch: pytest.MonkeyPatch, error: Exception
+def test_a_database_that_does_not_answer_is_told_without_its_address(
+    service: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
 ) -> None:
     def fails() -> None:
         raise error
@@ -160,7 +164,10 @@ def test_a_database_that_does_not_answer_is_told(
     assert "secret" not in refusal["message"]
     labels = '{method="time",outcome="unavailable"}'
     assert metric(service, f"stickybus_work_calls_total{labels}") == 1
-    assert httpx.get(f"{service.url}/health", timeout=BOUND_SECONDS).status_code == 503
+    health = httpx.get(f"{service.url}/health", timeout=BOUND_SECONDS)
+    assert health.status_code == 503
+    assert "secret" not in health.text
+    assert "database_unavailable" in caplog.text
 
 
 def test_a_failure_of_the_service_is_logged_and_not_told(

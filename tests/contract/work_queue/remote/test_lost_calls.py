@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import CommitUnknownError, ConfigurationError, DatabaseUnreachableError
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.work_queue.backends import backend_of, waiting
+from tests.contract.work_queue.backends import SERVED, backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.services import Services
 from work_queue.document import DocClaim
@@ -51,6 +53,31 @@ def test_a_lost_answer_says_that_the_call_may_have_been_done(
             assert not isinstance(caught.value, CommitUnknownError)
     [task] = work.tasks("a")
     assert task.claims == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (OperationalError("secret", {}, Exception("locked")), DatabaseUnreachableError),
+        (InterfaceError("secret", {}, Exception("gone")), DatabaseUnreachableError),
+        (PoolTimeoutError("secret"), DatabaseUnreachableError),
+        (DatabaseUnreachableError("secret", url="secret"), DatabaseUnreachableError),
+        (CommitUnknownError("secret", url="secret"), CommitUnknownError),
+    ],
+    ids=lambda error: type(error).__name__ if isinstance(error, Exception) else "",
+)
+def test_a_database_that_does_not_answer_is_told_without_its_address(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception]
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(SERVED[work], "modify", fails)
+    with pytest.raises(DatabaseUnreachableError) as caught:
+        work.insert("a")
+    assert type(caught.value) is raised
+    assert "secret" not in str(caught.value)
+    assert caught.value.url is None
 
 
 def test_a_connection_that_is_cut_loses_what_was_sent(place: str, services: Services) -> None:
