@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+STOP_SECONDS = 30
+"""How long a stop waits for calls that run: so long may a modification wait for locks."""
+
 
 class Listener(Protocol):
     """A server of one wire, in the loop of the service."""

@@ -16,14 +16,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from queue_core.errors import ConfigurationError
 from work_queue.service.calls import Calls
 from work_queue.service.http.app import Application
+from work_queue.service.listener import STOP_SECONDS
 from work_queue.service.protocol import PROTOCOL_KEY, PROTOCOLS
 from work_queue.service.tls import Tls
 
 MAX_REQUEST_BYTES = 10_000_000
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep idle connections, so that they meet no connection that just closes."""
-STOP_SECONDS = 30
-"""How long calls under way may go on after a stop."""
 BACKLOG = 2048
 """Connections that wait to be accepted; uvicorn's own default."""
 KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}

@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from queue_core.errors import ConfigurationError
+from work_queue.service.listener import STOP_SECONDS
 from work_queue.service.rpc.descriptors import POOL
 from work_queue.service.rpc.health import Health
 from work_queue.service.tls import Tls, read
@@ -19,8 +20,6 @@ Services: TypeAlias = "Mapping[str, Mapping[str, RpcMethod]]"
 """Services by their full names, each with its methods by name."""
 
 MAX_MESSAGE_BYTES = 10_000_000
-STOP_SECONDS = 5.0
-"""How long a stop waits for calls that run."""
 KEEPALIVE_SECONDS, KEEPALIVE_ANSWER_SECONDS = 30, 10
 """How soon a caller is missed whose machine or network is gone, while its claim waits."""
 LEAST_PING_SECONDS = 5

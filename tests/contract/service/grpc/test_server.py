@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -16,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
-from sqlalchemy import URL
+from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import OperationalError
 
 from devtools.proxy import Moment, Proxy
@@ -25,6 +27,7 @@ from tests import requirements as needs
 from tests.contract.service.certificates import NO_NAME, Certificates, common_name
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, details, refused
+from work_queue.modified import Modified
 from work_queue.rights import Need, UnauthenticatedError, denial
 from work_queue.service.caller import Caller
 from work_queue.service.rpc import listener
@@ -57,6 +60,39 @@ def test_a_caller_that_watches_its_health_is_told_of_a_stop_and_holds_it_up_no_l
         served.stop()
         assert next(answers).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert list(answers) == []
+
+
+@pytest.mark.slow
+def test_a_stop_finishes_a_modification_that_waits_for_locks(
+    served: Served,
+    stubs: Stubs,
+    work: WorkQueue,
+    database_url: URL,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modify, begun = work.modify, Event()
+
+    def seen(*actions: Any, **options: Any) -> Modified:
+        begun.set()
+        return modify(*actions, **options)
+
+    task, application = work.insert("a"), create_engine(database_url)
+    deletion = {"id": task.id, "version": 0, "queue": "a"}
+    request = stubs.api.ModifyRequest(claimant_id="here", deletes=[deletion])
+    with ThreadPoolExecutor(1) as pool, served.channel() as channel:
+        with application.connect() as holder:
+            work.modify(task.change(value="theirs"), connection=holder)
+            monkeypatch.setattr(work, "modify", seen)
+            call = stubs.api_stub(channel).Modify.future(request)
+            assert begun.wait(PATIENCE_SECONDS)
+            stopping = pool.submit(served.stop)
+            with pytest.raises(grpc.FutureTimeoutError):
+                call.result(timeout=6)
+            holder.rollback()
+        call.result(timeout=PATIENCE_SECONDS)
+        stopping.result(PATIENCE_SECONDS)
+    application.dispose()
+    assert work.queues() == {}
 
 
 def test_whoever_has_no_descriptors_gets_them_by_reflection(
