@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from queue_core.errors import DatabaseUnreachableError, LifecycleError
@@ -45,8 +46,10 @@ from work_queue.task import NOBODY, Task
 from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
-PAGE_TASKS = 200
-"""Tasks that a stream of them holds at a time."""
+PAGE_TASKS, FIRST_TASKS = 200, 10
+"""Tasks that a stream of them holds at a time, at most and at first."""
+PAGE_BYTES = 10_000_000
+"""About what their values may have."""
 PROBES = 4
 """Probes of health and metrics that are in the database at once, in threads of their own."""
 
@@ -211,18 +214,23 @@ class Calls(SettingCalls):
             return found
 
     async def pages(self, caller: Caller, query: TaskQuery) -> AsyncGenerator[list[Task], None]:
-        """Read tasks page by page. Each page is one call, so few tasks are held at a time."""
+        """Read tasks page by page. Each page is one call, so few tasks are held at a time.
+
+        How many fit, their predecessors tell: it is known only when they have been read.
+        """
         if query.ids is not None:
             yield await self.tasks(caller, query)
             return
         left = query.limit if query.limit is not None and query.limit > 0 else sys.maxsize
+        fit = FIRST_TASKS
         while left and not self._stopping:
-            asked = min(PAGE_TASKS, left)
+            asked = min(fit, left)
             page = await self.tasks(caller, replace(query, limit=asked))
             yield page
             if len(page) < asked:
                 return
             left -= asked
+            fit = max(1, min(2 * fit, PAGE_TASKS, PAGE_BYTES // max(map(_bytes_of, page))))
             query = replace(query, after=page[-1].place)
         if left:
             raise _stops()
@@ -332,6 +340,13 @@ def _named(task: Task) -> Task:
     """A task's id, version, queue and dates, without its value."""
     empty: dict[str, Any] = {"claims": 0, "attempt": 0, "err": "", "failed_in": ""}
     return replace(task, value=UNREAD, claimant=NOBODY, **empty)
+
+
+def _bytes_of(task: Task) -> int:
+    """About how many bytes a task's value has; one at least."""
+    if task.value is UNREAD:
+        return 1
+    return len(msgspec.json.encode(task.value))
 
 
 def _unclaim(claimed: Task | DocSet) -> Action:

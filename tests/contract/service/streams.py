@@ -18,8 +18,8 @@ from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
 TASKS = 2_050
-PAGES = 11
-"""Reads of all tasks."""
+PAGES = 14
+"""Reads of all tasks: of 10, 20, 40, 80 and 160 of them, and then of 200 each."""
 VALUE = "x" * 10_000
 """With it they are more than what lies between a service and a caller that does not read."""
 
