@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.errors import StickybusError
-from queue_core.metric_families import families_of
+from queue_core.metric_families import Families, families_of
 from queue_core.runtime.arguments import of_kind
 from work_queue.counts import WorkStats
 from work_queue.faults import DependencyError
 
 TABLE = "work_tasks"
 QUEUES = 1_000
-"""Queues that a scrape shows at most, the first by name."""
+"""Queues that a scrape shows at most: the first by name, and in counters the first that count."""
+FURTHER = ""
+"""How counters name all queues after those."""
+
+_named: WeakKeyDictionary[Families, set[str]] = WeakKeyDictionary()
+"""By registry, the queues that its counters name."""
 
 
 class Metrics:
@@ -29,18 +35,19 @@ class Metrics:
             of_kind(registry, CollectorRegistry, key="metrics_registry")
         self._families = families_of(registry if registry is not None else REGISTRY)
         self._counters = self._families.counters
+        self._named = _named.setdefault(self._families, set())
         self._read: Callable[[], Sequence[WorkStats]] | None = None
 
     # -- counted ----------------------------------------------------------------------------------
 
     def claimed(self, queue: str, tasks: int) -> None:
         """Count the tasks of one claim."""
-        self._counters["tasks_claimed"].labels(queue).inc(tasks)
+        self._counters["tasks_claimed"].labels(self._name_of(queue)).inc(tasks)
 
     def kept(self, queues: Mapping[str, int]) -> None:
         """Count tasks that went into history, by queue."""
         for queue, count in queues.items():
-            self._counters["tasks_kept"].labels(queue).inc(count)
+            self._counters["tasks_kept"].labels(self._name_of(queue)).inc(count)
 
     @contextmanager
     def modification(self) -> Iterator[None]:
@@ -67,8 +74,17 @@ class Metrics:
 
     def ran(self, queue: str, end: str, seconds: float) -> None:
         """Count a run of a worker's handler, by how it has ended, and time it."""
-        self._counters["task_runs"].labels(queue, end).inc()
-        self._families.histograms["task_run_seconds"].series((queue,)).observe((seconds,))
+        name = self._name_of(queue)
+        self._counters["task_runs"].labels(name, end).inc()
+        self._families.histograms["task_run_seconds"].series((name,)).observe((seconds,))
+
+    def _name_of(self, queue: str) -> str:
+        """A queue as counters name it. They don't grow with names that come and go."""
+        if queue not in self._named:
+            if len(self._named) >= QUEUES:
+                return FURTHER
+            self._named.add(queue)
+        return queue
 
     # -- read -------------------------------------------------------------------------------------
 

@@ -163,3 +163,25 @@ def test_tasks_that_go_into_history_are_counted(measured: WorkQueue, shown: Show
     measured.modify(*(task.delete() for task in tasks))
     assert shown("tasks_kept_total", queue_name="a") == 2
     assert shown("tasks_kept_total", queue_name="b") is None
+
+
+def test_counters_name_no_more_queues_than_a_scrape_shows(
+    make_work: MakeWork,
+    measured: WorkQueue,
+    registry: CollectorRegistry,
+    shown: Shown,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("work_queue.metrics.QUEUES", 2)
+    work = make_work(metrics_registry=registry)
+    for queue in "abcd":
+        measured.keep_history(queue)
+        measured.modify(Insert(queue=queue), Insert(queue=queue))
+        measured.modify(measured.claim(queue).delete())
+        Worker(work, lambda _: None, queue, metrics_registry=registry).run(until_empty=True)
+
+    for name in ("tasks_claimed_total", "tasks_kept_total", "task_run_seconds_count"):
+        counted = {queue: shown(name, queue_name=queue) for queue in ("a", "b", "c", "d", "")}
+        once = 1 if name == "task_run_seconds_count" else 2
+        assert counted == {"a": once, "b": once, "c": None, "d": None, "": 2 * once}
+    assert shown("task_runs_total", queue_name="", end="done") == 2
