@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import typer
@@ -53,7 +54,9 @@ def clear(
             end, place = work.time() + CLOCKS_DIFFER, None
             with stoppable() as stop, bar("deleted so far", quiet=as_json) as progress:
                 while not stop.is_set() and (batch := next_batch(work, queue, place, force=force)):
-                    old = [task for task in batch if task.created <= end]
+                    # Others are to come, or held by this claimant.
+                    ready = batch if force else _ready(batch, work.time())
+                    old = [task for task in ready if task.created <= end]
                     deleted += _delete(work, old, force=force)
                     place = batch[-1].place
                     progress(deleted, max(matched, deleted))
@@ -77,6 +80,10 @@ def next_batch(work: WorkQueue, queue: str, after: TaskPlace | None, *, force: b
     """Some that may be deleted, in the order of their arrival."""
     holder = None if force else work.claimant
     return work.tasks(queue, claimant=holder, limit=BATCH, with_values=False, after=after)
+
+
+def _ready(batch: Sequence[Task], now: datetime) -> list[Task]:
+    return [task for task in batch if task.at <= now]
 
 
 def _delete(work: WorkQueue, batch: Sequence[Task], *, force: bool) -> int:

@@ -219,6 +219,16 @@ def test_a_queue_is_cleared_without_values(
     assert read == [UNREAD] * 9
 
 
+def test_what_its_own_claimant_holds_stays_as_the_dry_run_says(run: Run, work: WorkQueue) -> None:
+    work.insert("a")
+    held = work.claim("a").change(delay=LEASE_SECONDS)
+    work.modify(held, Insert(queue="a", delay=600), Insert(queue="a"))
+    clear = ("clear", "-q", "a", "--claimant", work.claimant)
+    assert "1 task would be deleted, 2 would stay" in run(*clear)
+    assert "1 task deleted" in run(*clear, "--yes")
+    assert work.queues() == {"a": 2}
+
+
 def test_what_is_inserted_during_a_clear_stays(
     run: Run, work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
