@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from queue_core.errors import ConfigurationError
+from queue_core.errors import (
+    ConfigurationError,
+    PayloadNotDecodableError,
+    PayloadNotSerialisableError,
+)
 from queue_core.model.retry import GiveUp, RetryLater
 from work_queue.modification import Insert
+from work_queue.values import decode, encode
 from work_queue.workers.job import Job
 
 if TYPE_CHECKING:
@@ -37,8 +44,8 @@ def post_to(
         headers: Sent with each request.
         timeout_seconds: How many seconds connecting, sending and each part of the answer may take.
             Default: 30.
-        results: Where answers go, as new tasks: JSON as a value, anything else as a text.
-            Default: nowhere.
+        results: Where answers go, as new tasks: JSON as a value, anything else, also what is
+            called JSON and is none, as a text. Default: nowhere.
 
     Returns:
         A handler for `Worker`.
@@ -76,7 +83,13 @@ def _judge(answer: httpx.Response) -> None:
 
 
 def _result(answer: httpx.Response) -> object:
+    """The answer's JSON if a task can hold it, else its text.
+
+    It raises nothing: the receiver has acted, and would do so again.
+    """
     if answer.headers.get("Content-Type", "").startswith("application/json"):
-        value: object = answer.json()
-        return value
+        with suppress(PayloadNotDecodableError, PayloadNotSerialisableError):
+            value: object = decode(answer.text, None)
+            encode(value, sys.maxsize, what="the answer")
+            return value
     return answer.text

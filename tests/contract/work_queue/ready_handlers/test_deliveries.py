@@ -74,6 +74,24 @@ def test_a_value_is_posted_and_the_answer_is_the_result(
 
 
 @needs.any_database
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [(204, b""), (200, b""), (200, b"{"), (200, b"NaN"), (200, b"[" * 31 + b"]" * 31)],
+)
+def test_an_answer_that_is_no_json_ends_the_task_too(
+    work: WorkQueue, receiver: Receiver, database_name: str, code: int, answer: bytes
+) -> None:
+    work.insert("in")
+    receiver.answers += [(code, {"Content-Type": "application/json"}, answer)] * 2
+
+    run(work, post_to(receiver.url, results="out"))
+
+    assert len(receiver.got) == 1
+    assert values(work) == [answer.decode()]
+    assert work.queues() == {"out": 1}
+
+
+@needs.any_database
 @pytest.mark.parametrize("code", [500, 503, 429])
 def test_an_answer_that_may_change_is_asked_for_again(
     work: WorkQueue, receiver: Receiver, database_name: str, code: int
