@@ -6,6 +6,7 @@ Whatever is done to docs of a set raises the set's version by one, and moves its
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +74,10 @@ class DocChanges:
     def examine(
         self, connection: Connection, docs: WorkDocs, moment: Moment, *, borrowed: bool
     ) -> Faults:
-        """Lock the sets, and return all that is at fault. See `TaskChanges.examine`."""
+        """Lock the sets in the order of their keys, and return all that is at fault.
+
+        See `TaskChanges.examine`.
+        """
         self._rows, self._sets, self._new = {}, {}, set()
         named = sorted(_id(action.doc) for action in self.named.values())
         own = sorted((one.namespace, one.id) for one in self.inserts.values() if one.id is not None)
@@ -113,7 +117,6 @@ class DocChanges:
         for action in self.of_sets.values():
             key = action.docs.namespace, action.docs.key
             (exclusive if isinstance(action, RenewSet) else shared).add(key)
-        shared -= exclusive
         if into or borrowed:
             present = docs.sets_present(connection, sorted(exclusive | shared))
             there = {(row.namespace, row.doc_key) for row in present}
@@ -121,10 +124,9 @@ class DocChanges:
             self._new = set(docs.add_sets(connection, sorted(missing), moment.now))
             if borrowed:
                 exclusive, shared = exclusive & (there | missing), shared & there
-        for keys, share in ((exclusive, False), (shared, True)):
-            if keys:
-                locked = docs.lock_sets(connection, sorted(keys), shared=share)
-                self._sets |= {(row.namespace, row.doc_key): row for row in locked}
+        for share, keys in groupby(sorted(exclusive | shared), lambda key: key not in exclusive):
+            locked = docs.lock_sets(connection, list(keys), shared=share)
+            self._sets |= {(row.namespace, row.doc_key): row for row in locked}
 
     def _ref(self, row: Any) -> DocRef:
         held = self._sets.get((row.namespace, row.doc_key))
@@ -263,7 +265,7 @@ class DocChanges:
         written: WrittenDocs,
         moment: Moment,
     ) -> None:
-        for place, one in self.inserts.items():
+        for place, one in sorted(self.inserts.items(), key=_insert_order):
             row = {
                 "namespace": one.namespace,
                 "doc_id": one.id or new_id(moment.now),
@@ -284,6 +286,12 @@ class DocChanges:
 
 def _id(ref: DocRef) -> Pair:
     return ref.namespace, ref.id
+
+
+def _insert_order(of_place: tuple[int, InsertDoc]) -> Pair:
+    """That of all modifications: an insert waits for others of its id."""
+    _, one = of_place
+    return one.namespace, one.id or ""
 
 
 def _longest(delays: dict[Pair, float], key: Pair, delay: float) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,7 +61,7 @@ class TaskChanges:
     def examine(
         self, connection: Connection, tasks: WorkTasks, moment: Moment, *, borrowed: bool
     ) -> Faults:
-        """Lock the named tasks, and return all faults.
+        """Lock the named tasks in the order of their ids, and return all faults.
 
         In a caller's transaction only rows that were seen before are locked: where nothing is
         found, InnoDB would lock the gap, and keep others from inserting.
@@ -67,17 +69,14 @@ class TaskChanges:
         self._rows.clear()
         self._skipped.clear()
         own_ids = {place: one.id for place, one in self.inserts.items() if one.id is not None}
-        exclusive = [one.task.id for one in self.named.values() if not isinstance(one, Depend)]
-        shared = [one.task.id for one in self.named.values() if isinstance(one, Depend)]
+        shared = {one.task.id: isinstance(one, Depend) for one in self.named.values()}
         seen = {row.task_id: row for row in tasks.present(connection, list(own_ids.values()))}
-        if borrowed and self.named:
-            there = {row.task_id for row in tasks.present(connection, exclusive + shared)}
-            exclusive = [task_id for task_id in exclusive if task_id in there]
-            shared = [task_id for task_id in shared if task_id in there]
-        for ids, share in ((exclusive, False), (shared, True)):
-            if ids:
-                locked = tasks.lock(connection, ids, shared=share)
-                self._rows |= {row.task_id: row for row in locked}
+        if borrowed and shared:
+            there = [row.task_id for row in tasks.present(connection, list(shared))]
+            shared = {task_id: shared[task_id] for task_id in there}
+        for share, ids in groupby(sorted(shared), key=shared.__getitem__):
+            locked = tasks.lock(connection, list(ids), shared=share)
+            self._rows |= {row.task_id: row for row in locked}
         faults = Faults()
         for place, task_id in own_ids.items():
             self._collide(place, seen.get(task_id), faults)
@@ -228,7 +227,9 @@ class TaskChanges:
         own = {place: row for place, row in rows.items() if place not in new}
         if new:
             tasks.insert(connection, list(new.values()))
-        taken = set(tasks.insert_new(connection, list(own.values())))
+        # In one order, too: an insert waits for others of its id.
+        in_order = sorted(own.values(), key=itemgetter("task_id"))
+        taken = set(tasks.insert_new(connection, in_order))
         met = {str(self.inserts[place].id): place for place in self._skipped}
         for place, row in rows.items():
             if row["task_id"] not in taken:
