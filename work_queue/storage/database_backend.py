@@ -106,7 +106,7 @@ class DatabaseBackend:
         self.remove_schedule = schedules.remove
         self.schedules = schedules.read
         self.claims = Claims(transactions, self.statements.tasks, places, self._firings, metrics)
-        self._waits = Waits(self.claims, self.room, transactions.clock)
+        self._waits = Waits(self.claims, self.room, self._tell, transactions.clock)
         self.folding = Folding(transactions, self.statements.counts)
         self._reads = Reads(transactions, self.statements, self.folding)
         self.tasks = self._reads.tasks

@@ -29,11 +29,17 @@ T = TypeVar("T")
 
 
 class Waits:
-    """Claims that wait in a room."""
+    """Claims that wait in a room.
 
-    def __init__(self, claims: Claims, room: WaitingRoom, clock: Clock) -> None:
+    `tell` is told of a queue to which a task was given back, for who waits here or elsewhere.
+    """
+
+    def __init__(
+        self, claims: Claims, room: WaitingRoom, tell: Callable[[str], None], clock: Clock
+    ) -> None:
         self._claims = claims
         self._room = room
+        self._tell = tell
         self._clock = clock
         self._busy = Busy()
 
@@ -97,9 +103,9 @@ class Waits:
 
     def _give_back(self, taken: list[Task]) -> None:
         if taken:
-            with self._busy:
+            with self._busy:  # also to tell: a close waits for it
                 self._claims.give_back(taken)
-            self._room.tell({task.queue for task in taken})
+                self._tell(taken[0].queue)
 
     def settle(self) -> None:
         """Wait until looks that nobody sees have given back what they took."""

@@ -266,10 +266,12 @@ def test_scenario_88_a_cancelled_claim_leaves_its_task_to_others(work: WorkQueue
     assert work.try_claim("a") is not None
 
 
-def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
-    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+def cancel_what_has_taken(
+    work: WorkQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
-    work.insert("a")
+    """A claim takes a task of the queue a, and is cancelled before it has seen it."""
     claims = backend_of(work).claims
     look = claims.look
 
@@ -285,8 +287,9 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
             return looked
 
         monkeypatch.setattr(claims, "look", slowly)
-        claim = asyncio.create_task(work.try_claim_async("a"))
+        claim = asyncio.create_task(work.try_claim_async("a", lease_seconds=HOUR))
         await began.wait()
+        await asyncio.to_thread(meanwhile)
         claim.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claim
@@ -296,12 +299,38 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
     asyncio.run(run())
     monkeypatch.undo()
 
+
+def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.insert("a")
+    cancel_what_has_taken(work, monkeypatch)
+
     def given_back() -> bool:
         [task] = work.tasks("a")
         return (task.claims, task.claimant) == (0, "")
 
     eventually(given_back)
     assert claimed(work).claims == 1
+
+
+@pytest.mark.database_only
+@needs.heard_commits
+def test_what_a_cancelled_claim_gives_back_wakes_a_claim_of_another_process(
+    work: WorkQueue, start: Start, make_work: MakeWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, waits = make_work(poll_seconds=HOUR), list[Future[Task]]()
+    task = work.insert("a")
+
+    def wait() -> None:
+        for _ in range(2):  # the second one is woken by a hint, which comes after that of the task
+            claim = start("b", of=other)
+            work.insert("b")
+            claim.result(BOUND_SECONDS)
+        waits.append(start("a", of=other))
+
+    cancel_what_has_taken(work, monkeypatch, wait)
+    assert waits[0].result(BOUND_SECONDS).id == task.id
 
 
 @pytest.mark.database_only
