@@ -151,9 +151,12 @@ class WorkClaims(HotStatements):
         found = list[Coming]()
         for start in range(0, len(queues), IDS):
             part = queues[start : start + IDS]
-            named = {f"queue{place}": queue for place, queue in enumerate(part)}
-            rows = self._rows(connection, self._coming(len(part)), named)
-            found += [Coming(part[int(row[0])], row[1], row[2]) for row in rows]
+            # The last is repeated: statements are kept for powers of two, not for each number.
+            last = len(part) - 1
+            count = min(IDS, 1 << last.bit_length())
+            named = {f"queue{place}": part[min(place, last)] for place in range(count)}
+            rows = self._rows(connection, self._coming(count), named)
+            found += [Coming(part[int(row[0])], *row[1:]) for row in rows if int(row[0]) <= last]
         return found
 
     def _coming(self, count: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -76,6 +77,18 @@ def test_limits_and_schedules_of_other_queues_cost_nothing(
     clock.advance(seconds=60)
     assert cost(work, "a") == paid
     assert cost(work, "b", tasks=0) == empty == NOTHING + WHY
+
+
+def test_claims_of_any_number_of_queues_have_few_statements(work: WorkQueue) -> None:
+    queues, backend = [f"q{number}" for number in range(40)], backend_of(work)
+    work.modify(*(Insert(queue=queue) for queue in queues[::2]))
+    with backend.database.engine.connect() as connection, caught(work) as sent:
+        for count in range(1, len(queues) + 1):
+            asked = queues[:count]
+            coming = backend.statements.tasks.coming(connection, asked)
+            assert Counter(one.queue for one in coming) == Counter(asked)
+            assert {one.queue for one in coming if one.arrival} == {*asked[::2]}
+    assert len(set(sent)) == len({1, 2, 4, 8, 16, 32, 64})
 
 
 def test_a_schedule_that_is_not_due_costs_nothing(work: WorkQueue, paid: int) -> None:
