@@ -12,8 +12,11 @@ from tests.contract.work_queue.backends import address_of
 from work_queue.work_queue import WorkQueue
 
 PROGRAM = """
-import os, sys
+import os, signal, sys
 from stickybus import WorkQueue
+
+# A shell lets its jobs in the background ignore this signal, and so the tests that it runs there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 work = WorkQueue(sys.argv[1], claimant="ann")
 print("opened", flush=True)
