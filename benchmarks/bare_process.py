@@ -42,7 +42,7 @@ class Node:
         self._posted().listen()
 
     def claim(self, entries: str) -> dict[int, float]:
-        """Claim so many entries, each once it is posted: when it was, by its id."""
+        """Claim so many entries, each as soon as it is posted. Returns the times, by id."""
         connection, claimed_at = self._posted(), dict[int, float]()
         while len(claimed_at) < int(entries):
             connection.wait_for_post()

@@ -83,9 +83,11 @@ class Background(Anew):
 class _Running:
     """A coroutine on another loop, and its end."""
 
+    _task: asyncio.Task[Any]
+    """Since it has begun. Whatever else is asked of that loop comes later."""
+
     def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
         self._call = call
-        self._task: asyncio.Task[Any] | None = None
         self.ended = Future[Any]()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -95,7 +97,6 @@ class _Running:
     async def leave(self, undo: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
         """Cancel it, or undo it: its result may be on its way to who wants it no more."""
         task = self._task
-        assert task is not None  # noqa: S101 -- it has begun before
         task.cancel()
         await asyncio.wait({task})
         if not task.cancelled() and task.exception() is None:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Waits:
     """Claims that wait in a room.
 
-    `tell` is told of a queue to which a task was given back, for who waits here or elsewhere.
+    `tell` takes the queue of a task that was given back. It wakes who waits, here or elsewhere.
     """
 
     def __init__(
