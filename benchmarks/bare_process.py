@@ -7,15 +7,13 @@ It answers each line of its input with a line of JSON, and ends with its input.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from sqlalchemy import make_url
 
+from benchmarks.answering import answer
 from benchmarks.floor import CLAIM, Bare, BarePostgreSQL, bare
 
 LEASE_SECONDS = 300.0
@@ -63,14 +61,7 @@ def main(url: str) -> None:
     """Answer until the input ends."""
     with bare(make_url(url)) as connection:
         node = Node(connection)
-        commands: dict[str, Callable[..., Any]] = {
-            "drain": node.drain,
-            "listen": node.listen,
-            "claim": node.claim,
-        }
-        for line in sys.stdin:
-            command, *arguments = line.split()
-            print(json.dumps(commands[command](*arguments)), flush=True)
+        answer({"drain": node.drain, "listen": node.listen, "claim": node.claim})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ JSON; it ends with its input.
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from sqlalchemy.event import listen
 
+from benchmarks.answering import answer
 from benchmarks.workload import Ticked
 from bus.persistent import PersistentBus
 from queue_core.model.config import BusConfig
@@ -111,9 +111,7 @@ def main(url: str, mode: str, timed: str) -> None:
         "times": node.times,
         "usage": node.usage,
     }
-    for line in sys.stdin:
-        command, *arguments = line.split()
-        print(json.dumps(commands[command](*arguments)), flush=True)
+    answer(commands)
 
 
 if __name__ == "__main__":
