@@ -150,4 +150,4 @@ class KeyPosts(KeyRows):
 
 
 def _encoded(rows: Sequence[KeyRow]) -> str:
-    return encoded([msgspec.structs.asdict(row) for row in rows])
+    return msgspec.json.encode(rows).decode()

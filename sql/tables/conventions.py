@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import MetaData, Table
+from sqlalchemy import Index, MetaData, Table
 
 NAME_LENGTH = 64
 """Longest node, bus, service and queue name, in characters."""
@@ -27,3 +27,13 @@ def in_schema(table: Table, schema: str | None) -> Table:
     Made once for all statements: SQLAlchemy keeps texts by the table object.
     """
     return table if schema is None else table.to_metadata(MetaData(), schema=schema)
+
+
+def index_by_look_date(name: str, table: Table) -> Index:
+    """The index of those rows of `table` that are to be looked at, by the date.
+
+    On PostgreSQL it has no others: the planner, for whom all indices of a table that it takes for
+    empty cost the same, would walk it to find a row by its key.
+    """
+    looked_at = table.c.look_date
+    return Index(name, table.c.table_name, looked_at, postgresql_where=looked_at.is_not(None))

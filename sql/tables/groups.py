@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, MetaData, Table
 
-from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
+from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH, index_by_look_date
 from sql.types import UtcDateTime, long_text, name, record_id
 
 GROUP_NAME_LENGTH = 255
@@ -40,7 +40,7 @@ queue_groups = Table(
 that were tried again. `look_date` is when a node is to see whether the group is complete, and
 `callbacks` the entries that are posted then.
 """
-Index("queue_groups_by_look_date", queue_groups.c.table_name, queue_groups.c.look_date)
+index_by_look_date("queue_groups_by_look_date", queue_groups)
 
 queue_group_ends = Table(
     "queue_group_ends",

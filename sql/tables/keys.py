@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, MetaData, String, Table
+from sqlalchemy import BigInteger, Column, Double, MetaData, String, Table
 
-from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
+from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH, index_by_look_date
 from sql.types import UtcDateTime, long_text, name
 
 KEY_LENGTH = 255
@@ -24,7 +24,6 @@ queue_keys = Table(
     Column("ended_date", UtcDateTime),
     Column("look_date", UtcDateTime),
     Column("requeue", long_text()),
-    Index("queue_keys_by_look_date", "table_name", "look_date"),
     **OPTIONS,
 )
 """Keys of posts, each with the id of the entry that has it now.
@@ -32,3 +31,4 @@ queue_keys = Table(
 `taken_by` names the post that has taken it, `look_date` is when its maintenance is due, and
 `requeue` the entry that follows the one that runs.
 """
+index_by_look_date("queue_keys_by_look_date", queue_keys)

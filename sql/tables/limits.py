@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, String, Table
 
-from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
+from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH, index_by_look_date
 from sql.types import UtcDateTime, long_text, name, readable
 
 LIMIT_KEY_LENGTH = 128
@@ -77,4 +77,4 @@ locks the row.
 
 `arrival_date` is as that of a queue's limit. `look_date`: when the rate allows the next start.
 """
-Index("queue_limit_keys_look", queue_limit_keys.c.table_name, queue_limit_keys.c.look_date)
+index_by_look_date("queue_limit_keys_look", queue_limit_keys)

@@ -37,7 +37,12 @@ Index(
     queue_ordered.c.order_key,
     queue_ordered.c.place,
 )
-Index("queue_ordered_unstarted", queue_ordered.c.table_name, queue_ordered.c.unstarted)
+Index(
+    "queue_ordered_unstarted",
+    queue_ordered.c.table_name,
+    queue_ordered.c.unstarted,
+    postgresql_where=queue_ordered.c.unstarted,  # as `index_by_look_date` is
+)
 Index("queue_ordered_entry", queue_ordered.c.table_name, queue_ordered.c.record_id)
 
 queue_order_heads = Table(

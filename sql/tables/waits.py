@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table
 
-from sql.tables.conventions import NAME_LENGTH, OPTIONS
+from sql.tables.conventions import NAME_LENGTH, OPTIONS, index_by_look_date
 from sql.types import UtcDateTime, name
 
 queue_waits = Table(
@@ -25,4 +25,4 @@ queue_waits = Table(
 `look_date`: when a node is to look at the row; without one, a person has to decide.
 """
 Index("queue_waits_awaited", queue_waits.c.table_name, queue_waits.c.awaited_id)
-Index("queue_waits_by_look_date", queue_waits.c.table_name, queue_waits.c.look_date)
+index_by_look_date("queue_waits_by_look_date", queue_waits)

@@ -1,7 +1,7 @@
 """The statements on order keys, waits and idempotency keys seek by index, however many rows stand.
 
 They are those that the engine sends, explained in the session that sent them, and what they read is
-counted. The tables were analysed while they were empty.
+counted. The tables were analysed while they were empty, or never.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tests.contract.harness import database_of, engine_of
 from tests.contract.plans.caught import catching
 from tests.contract.plans.cost import cost_of
 
-ROWS = 10_000
 MOST_READ = 600
 """What a statement reads at most: rows, or hundreds of instructions on SQLite."""
 TABLES = "queue_ordered", "queue_order_heads", "queue_waits", "queue_keys"
@@ -37,7 +36,7 @@ IDS = [7, 8, 9]
 FEW = [f"key-{number}" for number in IDS]
 ORDER_KEY = OrderKey("bus_events", "bus", "key-7")
 _DIGITS = "(" + " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10)) + ")"
-_NUMBER = "(d0.d + 10 * d1.d + 100 * d2.d + 1000 * d3.d)"
+_PLACES = "d0.d", "10 * d1.d", "100 * d2.d", "1000 * d3.d"
 _FUTURE = "'2100-01-01 00:00:00.000000'"
 
 
@@ -134,27 +133,28 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
     yield "keys lock_waiting", partial(Links.of_entries, name="lock_waiting", given={})
 
 
-def fill(engine: Engine) -> None:
-    """Give each table `ROWS` rows of as many keys, most of them of this table and queue."""
+def fill(engine: Engine, places: int) -> None:
+    """Give each table ten to the power of `places` rows, of as many keys."""
+    number = f"({' + '.join(_PLACES[:places])})"
     future = f"TIMESTAMP {_FUTURE}" if engine.dialect.name == "postgresql" else _FUTURE
-    text = {"sqlite": f"'key-' || {_NUMBER}", "postgresql": f"'key-' || {_NUMBER}"}.get(
-        engine.dialect.name, f"concat('key-', {_NUMBER})"
+    text = {"sqlite": f"'key-' || {number}", "postgresql": f"'key-' || {number}"}.get(
+        engine.dialect.name, f"concat('key-', {number})"
     )
-    source = f"FROM {', '.join(f'{_DIGITS} d{place}' for place in range(4))}"
+    source = f"FROM {', '.join(f'{_DIGITS} d{place}' for place in range(places))}"
     mine = "'bus_events', 'bus'"
     no = "false" if engine.dialect.name != "sqlite" else "0"
     rows = {
         "queue_ordered (table_name, queue_name, order_key, record_id, lane, unstarted)": (
-            f"{mine}, {text}, {_NUMBER}, '', {no}"
+            f"{mine}, {text}, {number}, '', {no}"
         ),
         "queue_order_heads (table_name, queue_name, order_key, record_id)": (
-            f"{mine}, {text}, {_NUMBER}"
+            f"{mine}, {text}, {number}"
         ),
         "queue_waits (table_name, waiter_id, awaited_id, on_failed, lane, look_date)": (
-            f"'bus_events', {_NUMBER}, {_NUMBER}, 'hold', '', {future}"
+            f"'bus_events', {number}, {number}, 'hold', '', {future}"
         ),
         "queue_keys (table_name, queue_name, entry_key, taken_by, record_id, keep, look_date)": (
-            f"{mine}, {text}, 'other', {_NUMBER}, 'living', {future}"
+            f"{mine}, {text}, 'other', {number}, 'living', {future}"
         ),
     }
     with engine.begin() as connection:
@@ -171,14 +171,20 @@ def analyse(engine: Engine) -> None:
 
 
 @pytest.mark.timeout(300)
+# PostgreSQL takes a table without statistics for one of a few rows, in which all indices cost the
+# same. It may walk one of 1,000 for a list of ids, but not again for each key.
+@pytest.mark.parametrize(
+    ("places", "analysed", "most"), [(3, False, 1_000 + MOST_READ), (4, True, MOST_READ)]
+)
 def test_the_statements_on_links_seek_by_index_and_read_a_bounded_number_of_rows(
-    make_bus: MakeBus, engine: Engine
+    make_bus: MakeBus, engine: Engine, places: int, *, analysed: bool, most: int
 ) -> None:
     bus = make_bus(statement_timeout_seconds=300.0)
     store, connecting = engine_of(bus).store, database_of(bus).engine
     doctor = doctor_of(connecting.dialect.name)
-    analyse(connecting)
-    fill(engine)
+    if analysed:
+        analyse(connecting)
+    fill(engine, places)
     faults, costs = list[str](), dict[str, int]()
     with connecting.connect() as connection:
         for name, work in operations():
@@ -194,4 +200,4 @@ def test_the_statements_on_links_seek_by_index_and_read_a_bounded_number_of_rows
             ]
             connection.rollback()
     assert not faults, "\n\n".join(faults)
-    assert {name: cost for name, cost in costs.items() if cost > MOST_READ} == {}
+    assert {name: cost for name, cost in costs.items() if cost > most} == {}
