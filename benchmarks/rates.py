@@ -27,6 +27,7 @@ from benchmarks.workload import (
     verify_counts,
 )
 from queue_core.model.config import BusConfig
+from queue_core.model.posting import Posting
 from queue_core.model.priority import NORMAL, Priority
 
 QUEUES = (1, 4, 16, 64)
@@ -86,6 +87,40 @@ def _post_batches(run: Run, entries: int) -> None:
         run.posted += run.bus.post_many(
             [Ticked(number) for number in range(first, first + POST_MANY)]
         )
+
+
+def keys(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Post in batches of 100 with idempotency keys: all new, and every other one taken.
+
+    Its floor is the same without keys.
+    """
+    entries = sizes.entries(10_000, POST_MANY)
+    works = {
+        FLOOR: lambda: _keyed_rate(target, entries, keyed=False),
+        "posts with new keys": lambda: _keyed_rate(target, entries),
+        "posts of which half are taken": lambda: _keyed_rate(target, entries, taken=2),
+    }
+    yield from compared("keys", target, sizes, works, entries=entries, batch=POST_MANY)
+
+
+def _keyed_rate(target: Target, entries: int, *, keyed: bool = True, taken: int = 0) -> float:
+    """Postings a second. Every so many have a key that an entry which waits has `taken`."""
+    with run_on(target) as run:
+        run.load(POST_MANY)
+        before = range(0, entries, taken) if taken else ()
+        run.posted += run.bus.post_many([_keyed(number) for number in before])
+        postings = [_keyed(number) if keyed else Ticked(number) for number in range(entries)]
+        start = time.perf_counter()
+        for first in range(0, entries, POST_MANY):
+            run.posted += run.bus.post_many(postings[first : first + POST_MANY])
+        rate = entries / (time.perf_counter() - start)
+        run.posted = sorted(set(run.posted))
+        run.verify(delivered=False)
+    return rate
+
+
+def _keyed(number: int) -> Posting:
+    return Posting(event=Ticked(number), key=f"order-{number}")
 
 
 def drain_rate(

@@ -24,6 +24,7 @@ from benchmarks.quiet import quiet
 from benchmarks.rates import (
     claim_batch,
     drain,
+    keys,
     limits,
     post,
     post_many,
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Scenario] = {
     "floor": floor,
     "post": post,
     "post-many": post_many,
+    "keys": keys,
     "outbox": outbox,
     "web": web,
     "written": written,

@@ -18,7 +18,7 @@ WAITING, LIVING, FOREVER = "waiting", "living", "forever"
 _WAITS = (State.AVAILABLE, State.WAITING)
 
 
-class Hold(msgspec.Struct, gc=False):
+class Hold(msgspec.Struct):
     """The state of a key by its row and its entry."""
 
     key: str

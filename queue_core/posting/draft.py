@@ -10,7 +10,7 @@ import msgspec
 from queue_core.model.posting import Posting
 
 
-class Draft(msgspec.Struct, gc=False):  # of thousands in one post, which are in no cycle
+class Draft(msgspec.Struct):
     """A posting, its row, and its answer once that is known."""
 
     posting: Posting

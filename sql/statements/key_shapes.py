@@ -26,7 +26,7 @@ BATCH_COLUMNS: dict[str, TypeEngine[Any]] = {
 """A `KeyRow`'s columns, in order."""
 
 
-class KeyRow(msgspec.Struct, gc=False):
+class KeyRow(msgspec.Struct):
     """A key that a post takes, and the entry that has it; None before the entry is inserted."""
 
     entry_key: str
