@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
-from queue_core.model.keyed import KeyState
+from queue_core.model.keyed import Keep, KeyState
 from queue_core.model.states import State
 from sql.statements.key_shapes import PERIOD
 
@@ -79,6 +79,11 @@ def hold_of(row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: da
         hold.kept_until = later(hold.ended_date, row.keep_seconds)
         hold.held = hold.kept_until > now
     return hold
+
+
+def kept(keep: Keep) -> tuple[str, float | None]:
+    """A `keep` as the rows of keys hold it, with the seconds of a period."""
+    return (PERIOD, keep.total_seconds()) if isinstance(keep, timedelta) else (keep, None)
 
 
 def later(date: datetime, seconds: float) -> datetime:

@@ -26,13 +26,17 @@ from queue_core.links.links import carries
 from queue_core.model.entry import Entry
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
-from sql.search_keys import RESERVED, texts
+from sql.search_keys import RESERVED, texts, with_marks
 from sql.statements.entries import Statements
 from sql.statements.key_shapes import PERIOD, KeyRow
 from sql.statements.keys import Keys
 
 KEY_MARK = RESERVED + "key"
 """The mark of an entry with a key. Its text is the key."""
+KEEP_MARK = RESERVED + "keep"
+"""The mark of an entry whose key is not kept for as long as it lives. Its text is the keep, or
+seconds. It tells a retry by hand, which finds the key free.
+"""
 
 LOOK_SECONDS = 3_600.0
 """The time from the due date of an entry to a look at its key, if that is kept for a time."""
@@ -201,7 +205,7 @@ class KeyLink:
             rows=[KeyRow(key, None, LIVING, None)],
             taken_by=taken_by,
         )
-        keep, seconds, requeue = LIVING, None, None
+        (keep, seconds), requeue = _kept_by(old.headers), None
         if found and found[0].taken_by != taken_by:
             hold = self.holds(connection, found)[key]
             if hold.held and hold.record_id != record_id:
@@ -293,6 +297,20 @@ class KeyLink:
 def key_of(headers: str | None) -> str:
     """The key of an entry whose headers carry the mark."""
     return texts(headers).get(KEY_MARK.removeprefix(RESERVED), "")
+
+
+def with_key(headers: str | None, key: str, keep: str, seconds: float | None) -> str:
+    """Headers with the marks of a key, and of the `keep` with which its row stands."""
+    marks = {KEY_MARK: key}
+    if keep != LIVING:
+        marks[KEEP_MARK] = keep if seconds is None else repr(seconds)
+    return with_marks(headers, marks)
+
+
+def _kept_by(headers: str | None) -> tuple[str, float | None]:
+    """How long the key of an entry with these headers is kept: as its row says it."""
+    text = texts(headers).get(KEEP_MARK.removeprefix(RESERVED), LIVING)
+    return (text, None) if text in {WAITING, LIVING, FOREVER} else (PERIOD, float(text))
 
 
 def _by_queue(entries: Iterable[Entry]) -> list[tuple[str, list[str]]]:

@@ -20,8 +20,8 @@ from queue_core.links import ordering
 from queue_core.links.circuits import PROBE_MARK, REPLACED
 from queue_core.links.following import Following
 from queue_core.links.groups import GROUP_MARK
-from queue_core.links.hold import WAITING, Hold
-from queue_core.links.keys import KEY_MARK, entries_of
+from queue_core.links.hold import WAITING, Hold, kept
+from queue_core.links.keys import KEEP_MARK, KEY_MARK, entries_of, with_key
 from queue_core.model.keyed import Answer, KeyState, Posted
 from queue_core.model.lanes import ANY_NODE, RETURNING, SUSPECT, is_keyed, is_paused
 from queue_core.posting.draft import Draft
@@ -53,6 +53,7 @@ _REPLACED = (
 )
 _OF_ENTRY = {
     KEY_MARK,
+    KEEP_MARK,
     ordering.KEY_MARK,
     ordering.FAILURE_MARK,
     GROUP_MARK,
@@ -213,7 +214,7 @@ class KeyedPosts:
             case "debounce" if hold.runs:
                 self._gain(key, draft)
             case "requeue" if hold.runs:
-                self._requeue(key, draft)
+                self._requeue(draft, hold)
                 self._answer(draft, Posted(hold.record_id, Answer.LOCKED))
             case "requeue" if not hold.waits:
                 self._gain(key, draft)
@@ -225,7 +226,8 @@ class KeyedPosts:
 
     def _gain(self, key: str, draft: Draft) -> None:
         """The draft's entry is to have the key."""
-        draft.row = {**draft.row, "headers": with_marks(draft.row["headers"], {KEY_MARK: key})}
+        headers = with_key(draft.row["headers"], key, *kept(draft.posting.keep))
+        draft.row = {**draft.row, "headers": headers}
         self._new[key] = draft
 
     def _repeat(self, key: str, draft: Draft, first: Draft) -> None:
@@ -236,7 +238,7 @@ class KeyedPosts:
                 raise self._duplicate(key, None, answer)
             case "replace" | "debounce":
                 answer = Answer.UPDATED
-                headers = with_marks(draft.row["headers"], {KEY_MARK: key})
+                headers = with_key(draft.row["headers"], key, *kept(first.posting.keep))
                 changes = {name: draft.row[name] for name in _REPLACED}
                 first.row = {**first.row, **changes, "headers": headers}
         self._same.append((draft, key, answer))
@@ -296,16 +298,16 @@ class KeyedPosts:
             suspect_lane=suspect_lane,
         )
 
-    def _requeue(self, key: str, draft: Draft) -> None:
+    def _requeue(self, draft: Draft, hold: Hold) -> None:
         """Keep the draft until the entry that runs has ended."""
-        headers = with_marks(draft.row["headers"], {KEY_MARK: key})
+        headers = with_key(draft.row["headers"], hold.key, hold.keep, hold.keep_seconds)
         following = Following.of_row({**draft.row, "headers": headers})
         values = {
             "requeue": msgspec.json.encode(following).decode(),
             "look_date": self._post.store.clock.now(),
         }
         self._keys.change(
-            self._post.connection, self._link.table_name, self._post.queue_name, [key], values
+            self._post.connection, self._link.table_name, self._post.queue_name, [hold.key], values
         )
 
     def _drop_requeue(self, key: str) -> None:

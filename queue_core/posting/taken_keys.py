@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -17,13 +17,12 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import KeyLockedError
-from queue_core.links.hold import later
+from queue_core.links.hold import kept, later
 from queue_core.links.keys import LOOK_SECONDS
-from queue_core.model.keyed import Keep
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
-from sql.statements.key_shapes import PERIOD, KeyRow
+from sql.statements.key_shapes import KeyRow
 
 KEY_WAIT_SECONDS = 5.0
 """The wait of a post for other transactions that have taken its key, unless it says so."""
@@ -130,7 +129,7 @@ class TakenKeys:
     def _row(self, key: str, draft: Draft) -> KeyRow:
         """A key as it belongs to the draft's entry."""
         record_id = draft.row.get("record_id") if draft.answer is None else draft.answer
-        return KeyRow(key, record_id, *_kept(draft.posting.keep))
+        return KeyRow(key, record_id, *kept(draft.posting.keep))
 
     def _make(self, keys: Sequence[str]) -> None:
         """Commit rows of keys that nobody has, to be locked then.
@@ -189,7 +188,3 @@ class TakenKeys:
             queue_name=self._post.queue_name,
             key=keys[0] if len(keys) == 1 else None,
         )
-
-
-def _kept(keep: Keep) -> tuple[str, float | None]:
-    return (PERIOD, keep.total_seconds()) if isinstance(keep, timedelta) else (keep, None)

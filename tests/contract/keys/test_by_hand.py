@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine
 
+from queue_core.model.keyed import Keep, OnConflict
 from stickybus import (
     DuplicateKeyError,
     EntryContext,
@@ -200,3 +201,44 @@ def test_the_command_line_lists_shows_and_releases(
     for code, released in ((0, True), (1, False)):
         assert main(["keys", "release", "b", "--json", *url]) == code
         assert json.loads(capsys.readouterr().out) == {"released": released}
+
+
+@pytest.mark.parametrize("keep", ["waiting", "living", "forever", timedelta(hours=1)])
+@pytest.mark.parametrize("on_conflict", ["return", "replace"])
+def test_an_entry_that_was_removed_keeps_its_key_as_long_as_before_when_it_is_retried(
+    poster: Peer, keep: Keep, on_conflict: OnConflict
+) -> None:
+    record_id = int(poster.bus.post(Order(1), key="a", keep=keep))
+    poster.bus.post(Order(2), key="a", on_conflict=on_conflict)
+    before = poster.bus.key_status("a")
+    poster.bus.clear()
+    assert state(poster) is KeyState.UNKNOWN
+    again = poster.bus.retry(record_id)
+    after = poster.bus.key_status("a")
+    assert (after.record_id, after.keep, after.keep_seconds) == (
+        again,
+        before.keep,
+        before.keep_seconds,
+    )
+
+
+@pytest.mark.parametrize("keep", ["living", timedelta(hours=1)])
+def test_what_follows_an_entry_has_its_keep_also_when_it_is_retried(
+    poster: Peer, cluster: Cluster, keep: Keep
+) -> None:
+    node = cluster.join("node")
+
+    class Posting(Recorder):
+        def __call__(self, event: Order, context: EntryContext) -> None:
+            poster.bus.post(Order(2), key="a", keep="forever", on_conflict="requeue", delay=60)
+
+    node.handler = Posting()
+    poster.bus.post(Order(1), key="a", keep=keep)
+    node.run()
+    before = poster.bus.key_status("a")
+    assert before.state is KeyState.QUEUED
+    assert before.record_id is not None
+    poster.bus.clear()
+    poster.bus.retry(before.record_id)
+    after = poster.bus.key_status("a")
+    assert (after.keep, after.keep_seconds) == (before.keep, before.keep_seconds)

@@ -23,7 +23,7 @@ from tests.contract.harness import database_of
 from tests.properties.life.jobs import Job, number_of
 from tests.properties.life.node_life import INSIDE, NODE, NODES
 from tests.properties.life.post_life import PostLife
-from tests.properties.life.wishes import A_WHILE, WISHES, Wish
+from tests.properties.life.wishes import WISHES, Wish
 
 
 class ClusterLife(PostLife):
@@ -59,8 +59,7 @@ class ClusterLife(PostLife):
         started = [one for one in self.bus.find() if one.processing_state is not State.WAITING]
         self.jobs.retried(job, waiters, [number_of(one) for one in started])
         if key and not another:
-            keep = self.bus.key_status(key).keep
-            self.keys.put(key, job, A_WHILE if keep == "period" else keep)
+            self.keys.put(key, job, job.keep)
 
     @rule(wish=WISHES, waits=WISHES, early=st.booleans(), node=NODE, inside=INSIDE)
     def retry_what_is_awaited(

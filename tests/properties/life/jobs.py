@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import count
 
 from queue_core.model.entry import Entry
+from queue_core.model.keyed import Keep
 from queue_core.model.posting import OnFailed, OrderFailure
 from queue_core.model.states import State
 
@@ -31,6 +32,8 @@ class Job:
     after: list[Job] = field(default_factory=list)
     on_failed: OnFailed = "cancel"
     group: int | None = None
+    keep: Keep = "living"
+    """How long it keeps its key, if it has one."""
     state: State | None = None
     """How it has ended; None while it lives."""
     discarded: bool = False

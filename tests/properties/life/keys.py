@@ -77,6 +77,7 @@ class Keys:
 
     def put(self, key: str, job: Job, keep: Keep) -> None:
         """Note that a job has the key from now on."""
+        job.keep = keep
         self._holders[key] = Holder(job, keep)
 
     def conflicted(self, key: str, answer: Answer, on_conflict: OnConflict, number: int) -> None:
@@ -110,7 +111,8 @@ class Keys:
             holder.requeue = None
             return
         state = row.processing_state
-        holder.job = Job(number, state=state if state in ENDS else None)
+        ended = state if state in ENDS else None
+        holder.job = Job(number, state=ended, keep=holder.keep)
         holder.requeue = None
         self._jobs.add(holder.job)
 
