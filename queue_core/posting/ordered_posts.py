@@ -29,8 +29,6 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
             check_needed(queue_name, posting, "order_key", {"order_failure": "hold"})
             continue
         name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
-        if not posting.order_key:
-            raise refused(queue_name, "order_key", posting.order_key, "a text that is not empty")
         if posting.order_failure not in get_args(OrderFailure):
             raise refused(queue_name, "order_failure", posting.order_failure, "hold or skip")
         if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:

@@ -200,14 +200,6 @@ def headers_of_copy(headers: str | None) -> str | None:
 
 def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> str:
     key = name(limit_key, "limit_key", limit=LIMIT_KEY_LENGTH, queue_name=queue_name)
-    if not key:
-        raise InvalidPostError(
-            f"{queue_name}: limit_key='' is not allowed: a text that is not empty. Nothing was "
-            "written.",
-            queue_name=queue_name,
-            key="limit_key",
-            value="",
-        )
     return with_marks(headers, {LIMIT_KEY_MARK: key})
 
 
