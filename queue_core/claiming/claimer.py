@@ -99,16 +99,17 @@ class Claimer:
             self.hint(lane)
             self._awake.set()
 
-    def waits(self, record_id: int, *, no_longer: bool = False) -> None:
-        """Note that a held entry begins to wait for a serial handler, or waits no longer.
+    def begins_to_wait(self, record_id: int) -> None:
+        """Note that a held entry begins to wait for a serial handler.
 
         It holds no thread while it waits.
         """
-        if no_longer:
-            self._ledger.take_up(record_id)
-        else:
-            self._ledger.set_aside(record_id)
-            self.freed()
+        self._ledger.wait_for_turn(record_id)
+        self.freed()
+
+    def waits_no_longer(self, record_id: int) -> None:
+        """Note that the turn of an entry that waited for a serial handler has come."""
+        self._ledger.take_turn(record_id)
 
     # -- from this process ------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.transit import Transit
 from queue_core.runtime.lock import Lock
 
-MOST_ASIDE = 1_000
+MOST_AWAITING_TURN = 1_000
 """Entries that may wait for a serial handler without filling the pool.
 
 Their events are in memory. No benchmark compares it with others.
@@ -39,7 +39,7 @@ class Ledger:
         After a while without a change, the table can hold no new entry that is not known here.
         """
         self._claims: dict[int, int] = {}
-        self._aside = set[int]()
+        self._awaiting_turn = set[int]()
         self._adding = Lock()
         self._waiting: deque[int] = deque()
         self._origins: dict[Lane, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
@@ -57,8 +57,9 @@ class Ledger:
 
     @property
     def active(self) -> int:
-        """The entries that are with the handler pool, those aside not counted."""
-        return len(self._claims) - len(self._waiting) - min(len(self._aside), MOST_ASIDE)
+        """The entries that are with the handler pool, those that await a turn not counted."""
+        awaiting = min(len(self._awaiting_turn), MOST_AWAITING_TURN)
+        return len(self._claims) - len(self._waiting) - awaiting
 
     @property
     def waiting(self) -> int:
@@ -108,14 +109,14 @@ class Ledger:
             record_id: count for record_id, count in claims if self._claims.get(record_id) != count
         }
 
-    def set_aside(self, record_id: int) -> None:
+    def wait_for_turn(self, record_id: int) -> None:
         """An entry that is held waits for a serial handler's turn, and for no thread."""
         if record_id in self._claims:
-            self._aside.add(record_id)
+            self._awaiting_turn.add(record_id)
 
-    def take_up(self, record_id: int) -> None:
+    def take_turn(self, record_id: int) -> None:
         """Its turn has come."""
-        self._aside.discard(record_id)
+        self._awaiting_turn.discard(record_id)
 
     def held_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """The number of held entries, `besides` some, that were claimed from `lane`.
@@ -125,14 +126,14 @@ class Ledger:
         return len(self._origins.get(lane, _NONE).difference(besides))
 
     def active_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
-        """As `held_from`, those aside not counted."""
-        aside = min(len(self._origins[lane] & self._aside), MOST_ASIDE) if self._aside else 0
-        return self.held_from(lane, besides) - aside
+        """As `held_from`, those that await a turn not counted."""
+        awaiting = len(self._origins[lane] & self._awaiting_turn) if self._awaiting_turn else 0
+        return self.held_from(lane, besides) - min(awaiting, MOST_AWAITING_TURN)
 
     def discard(self, record_ids: Iterable[int]) -> None:
         """Hold entries no longer."""
         claims = self._claims
-        origins = [ids for ids in (self._aside, *list(self._origins.values())) if ids]
+        origins = [ids for ids in (self._awaiting_turn, *list(self._origins.values())) if ids]
         for record_id in record_ids:
             claims.pop(record_id, None)
             for origin in origins:

@@ -32,11 +32,16 @@ class Waits(Protocol):
     Such an entry holds no thread, so that others may be claimed in its place.
     """
 
-    def waits(self, record_id: int, *, no_longer: bool = False) -> None:
-        """An entry begins to wait, or waits `no_longer`.
+    def begins_to_wait(self, record_id: int) -> None:
+        """An entry begins to wait.
 
-        The gate calls it under its lock, so that the begin comes before the end.
+        The gate calls this and `waits_no_longer` under its lock, so that the begin comes before the
+        end.
         """
+        ...
+
+    def waits_no_longer(self, record_id: int) -> None:
+        """The turn of an entry that waited has come."""
         ...
 
 
@@ -229,10 +234,15 @@ class HandlerPool:
         """See `Runner.may_call`."""
         return self.runner.may_call(run)
 
-    def waits(self, run: Run, *, no_longer: bool = False) -> None:
-        """A run has begun to wait at a serial handler's gate, or has come through."""
+    def begins_to_wait(self, run: Run) -> None:
+        """A run begins to wait at a serial handler's gate."""
         if self._waits is not None:
-            self._waits.waits(run.entry.record_id, no_longer=no_longer)
+            self._waits.begins_to_wait(run.entry.record_id)
+
+    def waits_no_longer(self, run: Run) -> None:
+        """A run that waited at a serial handler's gate has come through."""
+        if self._waits is not None:
+            self._waits.waits_no_longer(run.entry.record_id)
 
     def resume(self, run: Run) -> bool:
         """Go on with a run whose turn at a serial handler has come.

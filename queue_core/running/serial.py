@@ -16,11 +16,15 @@ class Pool(Protocol):
         """Whether it starts submitted runs."""
         ...
 
-    def waits(self, run: Any, *, no_longer: bool = False) -> None:
-        """A run has begun to wait at a gate, or has come through.
+    def begins_to_wait(self, run: Any) -> None:
+        """A run begins to wait at a gate.
 
-        Called under the gate's lock, so in order.
+        This and `waits_no_longer` are called under the gate's lock, so in order.
         """
+        ...
+
+    def waits_no_longer(self, run: Any) -> None:
+        """A run that waited at a gate has come through."""
         ...
 
     def resume(self, run: Any) -> bool:
@@ -70,7 +74,7 @@ class SerialGate:
                 self.expected[run] = True
             else:
                 self.others.append(run)
-            run.pool.waits(run)
+            run.pool.begins_to_wait(run)
             return False
 
     def pass_on(self, run: GatedRun) -> None:
@@ -95,7 +99,7 @@ class SerialGate:
             else:
                 first = self.others.popleft() if self.others else None
             if first is not None:
-                first.pool.waits(first, no_longer=True)
+                first.pool.waits_no_longer(first)
             return first
 
     def _first(self) -> GatedRun | None:
