@@ -23,7 +23,7 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.storage.brief_waits import LockRefusedError
-from queue_core.storage.held_schedules import HeldSchedules
+from queue_core.storage.put_off_schedules import PutOffSchedules
 from queue_core.storage.schedules import ScheduleStore, StoredSchedule
 from queue_core.storage.search_keys import columns_of
 
@@ -63,7 +63,7 @@ class RecurringSchedules:
         self.stored = ScheduleStore(engine.store)
         self._queue_names = queue_names
         self._unreadable = set[StoredSchedule]()
-        self._held = HeldSchedules(engine.store.clock)
+        self._put_off_schedules = PutOffSchedules(engine.store.clock)
         self._loop = Loop(f"{engine.config.table}-schedules", self.turn, engine.store.clock)
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class RecurringSchedules:
             going_on=recurrence.going_on_from,
             given=given,
         )
-        self._held.release(queue_name, [name])
+        self._put_off_schedules.try_again(queue_name, [name])
         if given is None:
             self.wake()
         return _schedule(stored, recurrence)
@@ -135,18 +135,18 @@ class RecurringSchedules:
             return longest
         now = self._store.clock.now()
         coming = list[datetime]()
-        failed = {(name, key) for name in names for key in self._held.of(name)}
+        failed = {(name, key) for name in names for key in self._put_off_schedules.of(name)}
         # Those that have failed may wait for a lock: the others fire first.
         for stored in sorted(self.stored.of(names), key=lambda one: _key(one) in failed):
             if stored.next_due is None:
                 continue
             if stored.next_due > now:
                 coming.append(stored.next_due)
-            elif (left := self._held.of(stored.queue_name).get(stored.name, 0.0)) > 0:
+            elif (left := self._put_off_schedules.of(stored.queue_name).get(stored.name, 0.0)) > 0:
                 coming.append(now + timedelta(seconds=left))
             elif (error := self._try(stored, now, brief=bool(failed))) is not None:
                 failed.add(_key(stored))
-                coming.append(now + timedelta(seconds=self._hold(stored, error)))
+                coming.append(now + timedelta(seconds=self._put_off(stored, error)))
             elif stored not in self._unreadable:
                 longest = 0.0  # look at once when it is due next
         left = (min(coming) - self._store.clock.now()).total_seconds() if coming else longest
@@ -164,12 +164,12 @@ class RecurringSchedules:
             if database.dialect.capabilities.one_writer and database.is_transient(error):
                 raise
             return error
-        self._held.release(stored.queue_name, [stored.name])
+        self._put_off_schedules.try_again(stored.queue_name, [stored.name])
         return None
 
-    def _hold(self, stored: StoredSchedule, error: BaseException) -> float:
+    def _put_off(self, stored: StoredSchedule, error: BaseException) -> float:
         """Let a schedule that has failed be for a while; returns the seconds."""
-        seconds = self._held.hold(stored.queue_name, stored.name)
+        seconds = self._put_off_schedules.put_off(stored.queue_name, stored.name)
         # Not its text, in which databases show whole rows.
         log.error(
             "schedule_failed",

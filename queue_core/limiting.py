@@ -140,7 +140,7 @@ class Limiting:
         Raises:
             DatabaseUnreachableError: The database does not answer.
         """
-        return self._stored_limits.holding(self._limited_queue)
+        return self._stored_limits.in_force(self._limited_queue)
 
     async def limit_async(self, **options: Unpack[LimitOptions]) -> Limit:
         """Awaitable twin of `limit`."""

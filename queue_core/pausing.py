@@ -141,7 +141,7 @@ class Pausing:
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: The database does not answer.
         """
-        return self._stored_pauses.holding(self._paused_queue, connection)
+        return self._stored_pauses.in_force(self._paused_queue, connection)
 
     async def pause_async(
         self, *, connection: AsyncCallersConnection | None = None, **options: Unpack[PauseOptions]

@@ -65,7 +65,7 @@ class InspectedQueues(Inspected):
             DatabaseUnreachableError: The database does not answer.
         """
         stores = self._tables.stores(table)
-        return [pause for store in stores for pause in StoredPauses(store).holding()]
+        return [pause for store in stores for pause in StoredPauses(store).in_force()]
 
     def open_circuits(self, *, table: str | None = None) -> list[OpenCircuit]:
         """List the handlers whose failed entries wait for a probe.
@@ -97,7 +97,7 @@ class InspectedQueues(Inspected):
             DatabaseUnreachableError: The database does not answer.
         """
         stores = self._tables.stores(table)
-        return [limit for store in stores for limit in StoredLimits(store).holding()]
+        return [limit for store in stores for limit in StoredLimits(store).in_force()]
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """List the recurring schedules with their next dates.

@@ -77,7 +77,7 @@ class StoredLimits:
         rows = self._limits.of_table(connection, self._table)
         return next((row.arrival_date for row in rows if row.lane == limit.lane), None)
 
-    def holding(self, queue_name: str | None = None) -> list[Limit]:
+    def in_force(self, queue_name: str | None = None) -> list[Limit]:
         """The limits of this queue or of all (None)."""
         found = self._store.read(None, queue_name or self._table, self.all)
         return [limit for limit in found if queue_name in {None, limit.queue_name}]

@@ -63,7 +63,7 @@ class StoredPauses:
             key=lambda pause: (pause.queue_name, pause.order_key or "", pause.handler or ""),
         )
 
-    def holding(
+    def in_force(
         self, queue_name: str | None = None, given: CallersConnection | None = None
     ) -> list[Pause]:
         """The pauses that have not ended, of this queue or of all (None)."""

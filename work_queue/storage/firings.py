@@ -24,7 +24,7 @@ from queue_core.errors import PayloadError, PayloadNotDecodableError
 from queue_core.model.recurrence import Recurrence
 from queue_core.runtime.log import get_logger
 from queue_core.storage.brief_waits import LockRefusedError, briefly
-from queue_core.storage.held_schedules import HeldSchedules
+from queue_core.storage.put_off_schedules import PutOffSchedules
 from queue_core.storage.transactions import Transactions
 from work_queue.metrics import TABLE
 from work_queue.modification import Insert
@@ -60,15 +60,15 @@ class Firings:
         self._transactions = transactions
         self._statements = statements
         self._inserted = inserted
-        self._held = HeldSchedules(transactions.clock)
-        self.retry = self._held.release
+        self._put_off_schedules = PutOffSchedules(transactions.clock)
+        self.retry = self._put_off_schedules.try_again
         """Try the schedules of a queue at the next claim, whatever has failed."""
 
     def insert_due(self, queue: str) -> datetime:
         """Insert the tasks of a queue whose dates have passed, unless another claim does.
 
-        Returns when to look at it again: now, or, if nothing was inserted as schedules are held, at
-        the next date or try.
+        Returns when to look at it again: now, or, if nothing was inserted as schedules are put off,
+        at the next date or try.
         """
         now, schedules = self._transactions.clock.now(), self._statements.schedules
         dates = dict(
@@ -76,13 +76,13 @@ class Firings:
                 None, TABLE, lambda connection: schedules.dates(connection, queue)
             )
         )
-        failed = self._held.of(queue)
+        failed = self._put_off_schedules.of(queue)
         ready = [n for n, date in dates.items() if date <= now and failed.get(n, 0.0) <= 0]
         together = not failed.keys() & set(ready)
         fired = bool(ready) and self._insert(queue, ready, together=together)
         tries = {
             name: now + timedelta(seconds=seconds)
-            for name, seconds in self._held.of(queue).items()
+            for name, seconds in self._put_off_schedules.of(queue).items()
             if name in dates
         }
         if fired or not tries:
@@ -99,7 +99,7 @@ class Firings:
             error = self._fire(queue, [name], lock_seconds=LOCK_SECONDS)
             tries += 1
             if error is not None:
-                self._hold(queue, name, "schedule_failed", **_told(error))
+                self._put_off(queue, name, "schedule_failed", **_told(error))
                 failures += 1
             if failures == MOST_FAILURES:
                 break
@@ -128,9 +128,9 @@ class Firings:
             if database.dialect.capabilities.one_writer and database.is_transient(error):
                 raise
             return error
-        self._held.release(queue, set(names).difference(unreadable))
+        self._put_off_schedules.try_again(queue, set(names).difference(unreadable))
         for name in unreadable:
-            self._hold(queue, name, "schedule_unreadable")
+            self._put_off(queue, name, "schedule_unreadable")
         return None
 
     def _fired(
@@ -153,8 +153,8 @@ class Firings:
             schedules.change(connection, queue, name, values)
         return modification
 
-    def _hold(self, queue: str, name: str, event: str, **facts: object) -> None:
-        seconds = self._held.hold(queue, name)
+    def _put_off(self, queue: str, name: str, event: str, **facts: object) -> None:
+        seconds = self._put_off_schedules.put_off(queue, name)
         log.error(event, queue_name=queue, schedule=name, **facts, pause_seconds=seconds)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.held_schedules import FIRST_HOLD_SECONDS
+from queue_core.storage.put_off_schedules import FIRST_DELAY_SECONDS
 from sql import limits
 from stickybus import Entry, InvalidPostError, MissedPolicy, NotificationQueue, NotificationService
 from tests import requirements as needs
@@ -357,10 +357,10 @@ def test_a_schedule_whose_notification_is_refused_keeps_no_other_from_firing(
         clock.advance(seconds=60)
         assert turned.fire() == 0
         assert len(turned.queue.find()) == 2
-        assert turned.fire() == pytest.approx(FIRST_HOLD_SECONDS)
-        clock.advance(seconds=FIRST_HOLD_SECONDS)
-        assert turned.fire() == pytest.approx(2 * FIRST_HOLD_SECONDS)
-        clock.advance(seconds=60 - FIRST_HOLD_SECONDS)
+        assert turned.fire() == pytest.approx(FIRST_DELAY_SECONDS)
+        clock.advance(seconds=FIRST_DELAY_SECONDS)
+        assert turned.fire() == pytest.approx(2 * FIRST_DELAY_SECONDS)
+        clock.advance(seconds=60 - FIRST_DELAY_SECONDS)
         turned.fire()
         assert len(turned.queue.find()) == 4
     failed = [record for record in caplog.records if "schedule_failed" in record.getMessage()]
@@ -385,7 +385,7 @@ def test_a_schedule_that_an_open_transaction_has_changed_keeps_no_other_from_fir
         turned.fire()
         assert [entry.event_json for entry in turned.queue.find()] == ['{"number":2}']
         connection.commit()
-    clock.advance(seconds=FIRST_HOLD_SECONDS)
+    clock.advance(seconds=FIRST_DELAY_SECONDS)
     turned.fire()
     assert sorted(entry.event_json or "" for entry in turned.queue.find()) == [
         '{"number":2}',

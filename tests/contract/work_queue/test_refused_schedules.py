@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.held_schedules import LONGEST_HOLD_SECONDS
+from queue_core.storage.put_off_schedules import LONGEST_DELAY_SECONDS
 from sql import limits
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, statements_of
@@ -40,7 +40,7 @@ def test_a_task_that_the_database_refuses_keeps_nobody_from_claims(
         assert work.claim_many("a", "b", limit=9, timeout_seconds=0) == []
         [told] = [one for one in work.recurring() if one.name == "2"]
         assert (told.last_due, told.next_due) == (None, clock.now())
-    clock.advance(seconds=LONGEST_HOLD_SECONDS)
+    clock.advance(seconds=LONGEST_DELAY_SECONDS)
     assert sorted(finish(work)) == ["beat", "beat", "refused"]
     failed = [record for record in caplog.records if "schedule_failed" in record.getMessage()]
     assert len(failed) == 1
@@ -59,7 +59,7 @@ def test_a_schedule_that_was_refused_is_tried_again_ever_more_rarely(
             clock.advance(seconds=1)
             assert work.try_claim("a") is None
     tries = sum("schedule_failed" in record.getMessage() for record in caplog.records)
-    assert 600 / LONGEST_HOLD_SECONDS < tries < 3 * 600 / LONGEST_HOLD_SECONDS
+    assert 600 / LONGEST_DELAY_SECONDS < tries < 3 * 600 / LONGEST_DELAY_SECONDS
     work.recur("a", "beat", "good", every=3600)
     assert finish(work) == ["good"]
 
