@@ -33,7 +33,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.model.posting import Posting
 from queue_core.model.settings import configured
 from queue_core.model.states import States
-from queue_core.running.admission import KnownTypes, unlimited
+from queue_core.running.admission import QueueAdmission, unlimited
 from queue_core.running.context_restored import restoring
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
@@ -106,7 +106,7 @@ class InMemoryBus(EventBus):
             self.config,
             self._clock,
             self._codecs,
-            KnownTypes(self._subscriptions, nothing_paused, unlimited),
+            QueueAdmission(self._subscriptions, nothing_paused, unlimited),
             _Unleased(),
             pauses=nothing_paused,
             validators=self._types.validators,

@@ -23,7 +23,7 @@ from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.posting.poster import Poster
 from queue_core.reading.depths import TableBacklogs
-from queue_core.running.admission import KnownTypes
+from queue_core.running.admission import QueueAdmission
 from queue_core.running.context_restored import restoring
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.failed_hooks import FailedHooks
@@ -52,7 +52,7 @@ class Parts:
                 store.config,
                 store.clock,
                 store.codecs,
-                KnownTypes(router, pauses, holdings.lane_without_place),
+                QueueAdmission(router, pauses, holdings.lane_without_place),
                 holdings,
                 pauses=pauses,
                 validators=store.types.validators,

@@ -20,10 +20,10 @@ from queue_core.model.outcome import (
     Lost,
     Outcome,
     Parked,
-    Paused,
     Recorded,
     Released,
     Retried,
+    SetAside,
 )
 from queue_core.model.states import State
 from stickybus.handler_calls import HandlerCalls
@@ -148,7 +148,7 @@ def _ran(outcome: Outcome, calls: HandlerCalls) -> Ran | None:
             return made(state=State.AVAILABLE, error_count=outcome.error_count, retry_at=outcome.at)
         case Parked():
             return made(state=State.AVAILABLE, error_count=entry.error_count, parked=True)
-        case Paused():
+        case SetAside():
             return made(state=State.AVAILABLE, error_count=outcome.error_count, paused=True)
         case Lost() | Released():
             return None

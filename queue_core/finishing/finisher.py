@@ -31,9 +31,9 @@ from queue_core.model.outcome import (
     Lost,
     Outcome,
     Parked,
-    Paused,
     Released,
     Retried,
+    SetAside,
     seconds_of,
 )
 from queue_core.model.states import State
@@ -42,9 +42,9 @@ from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
-from queue_core.storage.effects import Effect, Wait
 from queue_core.storage.moves import Written
 from queue_core.storage.places import Claimed
+from queue_core.storage.return_to_lane import ReturnToLane
 from sql.database import COMMITTED
 from sql.statements.claims import Claim
 
@@ -205,17 +205,17 @@ class Finisher:
         holdings = self._holdings
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         others = batch if len(finished) < len(batch) else ()
-        effects = [
-            Wait(holdings.store, holdings.name, holdings.return_lane, outcome)
+        returns = [
+            ReturnToLane(holdings.store, holdings.name, holdings.return_lane, outcome)
             for outcome in others
             if isinstance(outcome, Retried)
-            or (isinstance(outcome, Paused) and outcome.progress is not None)
+            or (isinstance(outcome, SetAside) and outcome.progress is not None)
         ]
         released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
         answer = (
-            self._record(finished, effects, claim)
-            if finished or effects
+            self._record(finished, returns, claim)
+            if finished or returns
             else (Written(set(), None), set[int]())
         )
         if released:
@@ -223,22 +223,25 @@ class Finisher:
         if parked:
             holdings.park(claims_of(parked))
             self._parked_log.tell(len(parked))
-        unchanged = [one for one in others if isinstance(one, Paused) and one.progress is None]
+        unchanged = [one for one in others if isinstance(one, SetAside) and one.progress is None]
         for lane in {one.lane for one in unchanged}:
             holdings.set_aside(lane, [one.entry.claim for one in unchanged if one.lane == lane])
         return answer
 
     def _record(
-        self, finished: Sequence[Finished], effects: Sequence[Effect], claim: Claim | None = None
+        self,
+        finished: Sequence[Finished],
+        returns: Sequence[ReturnToLane],
+        claim: Claim | None = None,
     ) -> tuple[Written, set[int]]:
         holdings = self._holdings
         try:
-            return holdings.moves.record(holdings.name, finished, effects, claim), set()
+            return holdings.moves.record(holdings.name, finished, returns, claim), set()
         except _OF_ONE as error:
             if COMMITTED in getattr(error, "__notes__", ()):
                 raise  # the next try finds them written
-            if claim is None and len(finished) + len(effects) == 1:
-                record_id = finished[0].entry.record_id if finished else effects[0].record_id
+            if claim is None and len(finished) + len(returns) == 1:
+                record_id = finished[0].entry.record_id if finished else returns[0].record_id
                 log.exception(
                     "outcome_unwritable", record_id=record_id, table=holdings.config.table
                 )
@@ -247,14 +250,14 @@ class Finisher:
             holdings.doubt()  # of several transactions, that of the claim may have been committed
         # One of them spoils the batch: each by itself.
         parts = [self._record([one], []) for one in finished]
-        parts += [self._record([], [one]) for one in effects]
+        parts += [self._record([], [one]) for one in returns]
         lost = set[int]().union(*(written.lost for written, _ in parts))
         return Written(lost, None), set[int]().union(*(refused for _, refused in parts))
 
     def _tell_written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings
         # An entry that did not run says nothing of this node's pace.
-        ran = [one for one in batch if not isinstance(one, (Parked, Paused, Released))]
+        ran = [one for one in batch if not isinstance(one, (Parked, SetAside, Released))]
         holdings.pace.ended(len(ran), seconds_of(ran))
         for record_id in lost:
             log.warning(

@@ -89,7 +89,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry
 
 
-class Paused(msgspec.Struct, frozen=True, kw_only=True):
+class SetAside(msgspec.Struct, frozen=True, kw_only=True):
     """The entry waits in `lane` for a place or a pause's end, with the changes of its run."""
 
     entry: Entry
@@ -99,7 +99,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of its subscribers; None if the run has changed nothing."""
 
 
-Outcome = Finished | Retried | Recorded | Lost | Released | Parked | Paused
+Outcome = Finished | Retried | Recorded | Lost | Released | Parked | SetAside
 ENDED = Finished, Recorded
 """Outcomes of entries that have ended."""
 

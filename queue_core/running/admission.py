@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import Lane
-from queue_core.model.outcome import Parked, Paused
+from queue_core.model.outcome import Parked, SetAside
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.subscriber import Router, Subscriber
 
@@ -21,7 +21,7 @@ class Admission(Protocol):
     lane_without_place: LaneWithoutPlace
     """Is asked before each handler starts."""
 
-    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
+    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | SetAside:
         """Those who handle the entry, perhaps nobody; else the outcome with which it does not run.
 
         Raises a StickybusError if the entry can't be run at all: it ends FAILED.
@@ -34,11 +34,8 @@ def unlimited(entry: Entry) -> None:
     del entry
 
 
-class KnownTypes:
-    """Sets aside entries of paused and limited queues, and parks those that nobody knows.
-
-    The latter's queue or type is unknown here.
-    """
+class QueueAdmission:
+    """Sets aside what is paused or has no place, and parks what no handler knows."""
 
     def __init__(
         self, router: Router, pauses: PausesInForce, lane_without_place: LaneWithoutPlace
@@ -47,11 +44,11 @@ class KnownTypes:
         self._pauses = pauses
         self.lane_without_place = lane_without_place
 
-    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
+    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | SetAside:
         """See `Admission.admit`. Raises ConfigurationError if the type's name is that of two."""
         if self._pauses.known and (lane := self._pauses.lane_of_entry(entry)) is not None:
-            return Paused(entry=entry, lane=lane, error_count=entry.error_count)
+            return SetAside(entry=entry, lane=lane, error_count=entry.error_count)
         if (lane := self.lane_without_place(entry)) is not None:
-            return Paused(entry=entry, lane=lane, error_count=entry.error_count)
+            return SetAside(entry=entry, lane=lane, error_count=entry.error_count)
         subscribers = self._subscribers(entry.queue_name, entry.class_name)
         return Parked(entry=entry) if subscribers is None else subscribers

@@ -8,9 +8,9 @@ from queue_core.model.outcome import (
     Break,
     Finished,
     Outcome,
-    Paused,
     Released,
     Retried,
+    SetAside,
     describe,
     given_up,
 )
@@ -70,7 +70,7 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
         )
     if run.paused_in is not None:
         changed = run.handler_called or bool(run.errors)
-        return Paused(
+        return SetAside(
             entry=entry,
             lane=run.paused_in,
             error_count=error_count,

@@ -18,7 +18,7 @@ from queue_core.errors import StickybusError
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
 from queue_core.model.known_codecs import Codecs
-from queue_core.model.outcome import Outcome, Parked, Paused, Released, describe
+from queue_core.model.outcome import Outcome, Parked, Released, SetAside, describe
 from queue_core.model.states import State
 from queue_core.model.validators import Validators
 from queue_core.running.admission import Admission
@@ -35,7 +35,7 @@ from queue_core.runtime.middleware import chained
 
 log = get_logger(__name__)
 
-_SET_ASIDE = Parked, Paused
+_SET_ASIDE = Parked, SetAside
 
 
 class Leases(Protocol):

@@ -22,11 +22,11 @@ from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Finished
 from queue_core.model.states import State
-from queue_core.storage.effects import Effect
 from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.places import Claimed, Places
 from queue_core.storage.progress import encode_progress
+from queue_core.storage.return_to_lane import ReturnToLane
 from queue_core.storage.seating import Seating
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements.claims import Claim
@@ -136,34 +136,34 @@ class Moves:
         self,
         owner: str,
         finished: Sequence[Finished],
-        effects: Sequence[Effect] = (),
+        returns: Sequence[ReturnToLane] = (),
         claim: Claim | None = None,
     ) -> Written:
-        """Write outcomes, apply effects, and make a claim, all in one transaction.
+        """Write outcomes, return entries, and make a claim, all in one transaction.
 
         They are two if history keeps only some of the outcomes.
         """
         if self._store.config.history == "all":
-            return self._record(owner, finished, effects, claim)
+            return self._record(owner, finished, returns, claim)
         handled = [one for one in finished if _is_handled(one)]
         written = Written(set(), None)
         if handled or claim is not None:
             written = self._record(owner, handled, (), claim, kept=False)
         failed = [one for one in finished if not _is_handled(one)]
-        if failed or effects:
-            written.lost.update(self._record(owner, failed, effects, None).lost)
+        if failed or returns:
+            written.lost.update(self._record(owner, failed, returns, None).lost)
         return written
 
     def _record(
         self,
         owner: str,
         finished: Sequence[Finished],
-        effects: Sequence[Effect],
+        returns: Sequence[ReturnToLane],
         claim: Claim | None,
         *,
         kept: bool = True,
     ) -> Written:
-        recording = _Recording(self._store, self._places, owner, finished, effects, kept=kept)
+        recording = _Recording(self._store, self._places, owner, finished, returns, kept=kept)
         with self._within(claim) as reserved:
             if claim is not None:
                 recording.add_claim(claim, reserved)
@@ -210,7 +210,7 @@ class Moves:
 
 
 class _Recording:
-    """The outcomes, effects and claim of one transaction: `move` writes and claims, then `learn`.
+    """The outcomes, returns and claim of one transaction: `move` writes and claims, then `learn`.
 
     `autocommit`: a move that is one statement needs no transaction.
     """
@@ -221,14 +221,14 @@ class _Recording:
         places: Places,
         owner: str,
         finished: Sequence[Finished],
-        effects: Sequence[Effect],
+        returns: Sequence[ReturnToLane],
         *,
         kept: bool,
     ) -> None:
         self._store = store
         self._places = places
         self._owner = owner
-        self._effects = effects
+        self._returns = returns
         self._kept = kept
         # Most entries have no headers, and for them nothing is called.
         headed = [one for one in finished if one.entry.headers is not None]
@@ -245,8 +245,8 @@ class _Recording:
         self._claim: Claim | None = None
         self._reserved: Claim | None = None
         self._limited = False
-        # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
-        self.autocommit = not (effects or self._linked)
+        # A return needs a transaction; outcomes alone are one statement, which commits by itself.
+        self.autocommit = not (returns or self._linked)
 
     def add_claim(self, claim: Claim, reserved: Claim | None) -> None:
         """Make a claim as well, by a reserve if there is one."""
@@ -280,14 +280,14 @@ class _Recording:
         """Do what follows the move; return the ids of entries taken over, and what was claimed."""
         ids, rows = moved(connection)
         lost = set(self._batch.ids) - ids
-        for effect in sorted(self._effects, key=_ORDER):
-            if not effect.apply(connection):
-                lost.add(effect.record_id)
+        for one in sorted(self._returns, key=_ORDER):
+            if not one.apply(connection):
+                lost.add(one.record_id)
         # Last: others wait for rows that are locked here. And not for rows that a former try
         # recorded: that has told them.
         if self._linked:
             self._store.links.ended(connection, endings_of(self._linked, besides=lost))
-        waiting = [effect.entry for effect in self._effects if effect.record_id not in lost]
+        waiting = [one.entry for one in self._returns if one.record_id not in lost]
         if waiting:
             self._store.limit_keys.freed(connection, waiting)
         if lost:

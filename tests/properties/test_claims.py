@@ -24,7 +24,7 @@ from queue_core.model.outcome import Finished, Retried
 from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.effects import Wait
+from queue_core.storage.return_to_lane import ReturnToLane
 from sql import schema
 from stickybus import BusConfig, PersistentBus
 from tests.contract.harness import Order
@@ -250,7 +250,7 @@ class ClaimLife(RuleBasedStateMachine):
             started_date=now,
         )
         held = self._holds(owner, entry)
-        retry = Wait(self.store, owner, Lane(owner), outcome)
+        retry = ReturnToLane(self.store, owner, Lane(owner), outcome)
         assert self.moves.record(owner, [], [retry]).lost == (set() if held else {entry.record_id})
         if held:
             lane = SUSPECT if entry.crash_count else owner

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import stickybus
 from queue_core.model.lanes import paused_lane
-from queue_core.model.outcome import Paused
+from queue_core.model.outcome import SetAside
 from stickybus import RetryLater, State
 from tests.contract.cluster import Cluster
 from tests.contract.harness import Order, Recorder
@@ -21,7 +21,7 @@ def test_a_paused_handler_runs_last_and_the_others_only_once(cluster: Cluster) -
 
     outcomes = peer.run()
 
-    assert [type(outcome) for outcome in outcomes] == [Paused]
+    assert [type(outcome) for outcome in outcomes] == [SetAside]
     assert (peer.handler.calls, mails.calls) == (1, 0)
     assert lanes(peer.bus) == [paused_lane("bus", "mails")]
     assert peer.bus.resume(handler="mails")

@@ -12,7 +12,7 @@ from queue_core.links.ordering import Ordering
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.model.states import State
 from queue_core.posting.ordered_posts import OrderedPosts
-from queue_core.storage.effects import Wait
+from queue_core.storage.return_to_lane import ReturnToLane
 from queue_core.storage.store import Store
 from sql.statements.ordered import Ordered, OrderKey
 from tests.simulation.planted.bugs import Planting, bug, nothing
@@ -46,8 +46,8 @@ def order_keys_of_callers_forgotten() -> list[Planting]:
 @bug
 def order_key_goes_on_at_a_failure() -> list[Planting]:
     """The next of an order key starts when its head has failed, and is to run again."""
-    begin: Any = Wait.__init__
-    apply: Any = Wait.apply
+    begin: Any = ReturnToLane.__init__
+    apply: Any = ReturnToLane.apply
 
     def begun(self: Any, store: Store, *arguments: Any) -> None:
         begin(self, store, *arguments)
@@ -62,7 +62,7 @@ def order_key_goes_on_at_a_failure() -> list[Planting]:
             ordering._go_on(connection, key, entry.record_id)
         return held
 
-    return [(Wait, "__init__", begun), (Wait, "apply", applied)]
+    return [(ReturnToLane, "__init__", begun), (ReturnToLane, "apply", applied)]
 
 
 @bug

@@ -1,56 +1,28 @@
-"""The retry of a failed entry, and other effects that commit together with the outcomes of a batch.
+"""The return of an entry to a lane, as a retry or set aside: it commits with a batch's outcomes.
 
-The row of such an entry stays in the main table. Whether and when it
-runs again is decided by `queue_core.model.retry`.
+The row of such an entry stays in the main table. Whether and when it runs again is decided by
+`queue_core.model.retry`.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from sqlalchemy import Connection
 
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
-from queue_core.model.outcome import Paused, Retried
+from queue_core.model.outcome import Retried, SetAside
 from queue_core.model.states import State
 from queue_core.storage.progress import write_progress
 from queue_core.storage.store import Store
 
 
-class Effect(Protocol):
-    """A change that belongs to the outcome of one entry."""
+class ReturnToLane:
+    """Returns an entry to the lane in which it waits, with its subscribers' progress.
 
-    @property
-    def entry(self) -> Entry:
-        """The entry."""
-        ...
-
-    @property
-    def record_id(self) -> int:
-        """The entry's."""
-        ...
-
-    @property
-    def order(self) -> tuple[Lane, int]:
-        """Effects are applied by ascending circuit and id, in which rows are locked."""
-        ...
-
-    def apply(self, connection: Connection) -> bool:
-        """Make the change, in the transaction of `connection`.
-
-        False if the entry was taken over: then nothing was changed.
-        """
-        ...
-
-
-class Wait:
-    """Lets an entry wait, with its subscribers' progress.
-
-    It waits for its retry, for the end of a pause, or until a circuit is closed.
+    It waits for its retry, for a place, for the end of a pause, or until a circuit is closed.
     """
 
-    def __init__(self, store: Store, owner: str, lane: Lane, outcome: Retried | Paused) -> None:
+    def __init__(self, store: Store, owner: str, lane: Lane, outcome: Retried | SetAside) -> None:
         """`owner` holds the entry.
 
         Its retry waits in `lane`, or among the suspects if it is one.
@@ -63,30 +35,33 @@ class Wait:
         if self._opens is not None:
             self._circuit = circuit_lane(outcome.entry.queue_name, self._opens.handler)
             self._lane = self._circuit
-        elif isinstance(outcome, Paused) and outcome.lane != ANY_NODE:
+        elif isinstance(outcome, SetAside) and outcome.lane != ANY_NODE:
             self._lane = outcome.lane
         else:
             self._lane = SUSPECT if outcome.entry.crash_count else lane
 
     @property
     def entry(self) -> Entry:
-        """See `Effect.entry`."""
+        """The entry."""
         return self._outcome.entry
 
     @property
     def record_id(self) -> int:
-        """See `Effect.record_id`."""
+        """The id of the entry."""
         return self._outcome.entry.record_id
 
     @property
     def order(self) -> tuple[Lane, int]:
-        """See `Effect.order`."""
+        """Returns are made by ascending circuit and id, in which rows are locked."""
         return self._circuit, self.record_id
 
     def apply(self, connection: Connection) -> bool:
-        """See `Effect.apply`."""
+        """Change the row, in the transaction of `connection`.
+
+        False if the entry was taken over: then nothing was changed.
+        """
         outcome, entry = self._outcome, self._outcome.entry
-        due = {} if isinstance(outcome, Paused) else {"effective_date": outcome.at}
+        due = {} if isinstance(outcome, SetAside) else {"effective_date": outcome.at}
         written = write_progress(
             self._statements,
             connection,
