@@ -152,6 +152,11 @@ def from_row(row: Sequence[Any]) -> Entry:
     return Entry(*values)
 
 
+def has_head_start(entry: Entry) -> bool:
+    """Whether a priority has put an entry ahead of its post."""
+    return entry.effective_date < entry.created_date
+
+
 def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
     """The entry of a row that `owner` has just claimed."""
     values = list(row)

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 
 from queue_core.errors import StickybusError
 from queue_core.model.config import QueueConfig
+from queue_core.model.entry import has_head_start
 from queue_core.model.transit import Transit
 from queue_core.running.run import Run, in_order
 from queue_core.running.runner import Runner
@@ -45,9 +46,8 @@ class Waits(Protocol):
         ...
 
 
-def _is_ahead(run: Run) -> bool:
-    entry = run.entry
-    return entry.effective_date < entry.created_date
+def _has_head_start(run: Run) -> bool:
+    return has_head_start(run.entry)
 
 
 class HandlerPool:
@@ -73,8 +73,8 @@ class HandlerPool:
         self._waits = waits
         self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         """Submitted entries, in order. None ends the thread that gets it."""
-        self._ahead: queue.SimpleQueue[Run] = queue.SimpleQueue()
-        """Entries that a priority has put ahead. Others run in turns with them, on each thread."""
+        self._with_head_start: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        """Entries that go first. Others run in turns with them, on each thread."""
         self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
 
@@ -136,32 +136,32 @@ class HandlerPool:
         """
         before = len(transit.submitted)
         runs = [Run(entry, self, epoch) for entry in transit.ready[before:]]
-        # Mostly none is ahead, which costs no call for each. Not in the `try`: Python 3.14 guards a
-        # loop that ends with a condition not everywhere.
-        ahead = [run for run in runs if run.entry.effective_date < run.entry.created_date]
+        # Mostly none has a head start, so that a call for each is saved. Not in the `try`: Python
+        # 3.14 guards a loop that ends with a condition not everywhere.
+        first = [run for run in runs if run.entry.effective_date < run.entry.created_date]
         try:
             self._keep_places(runs)
-            if ahead:
-                for is_ahead, some in groupby(runs, key=_is_ahead):
-                    self._put(list(some), transit, ahead=is_ahead)
+            if first:
+                for goes_first, some in groupby(runs, key=_has_head_start):
+                    self._put(list(some), transit, goes_first=goes_first)
             else:
-                self._put(runs, transit, ahead=False)
+                self._put(runs, transit, goes_first=False)
         except BaseException:
             for run in runs[len(transit.submitted) - before :]:
                 if run.place is not None:
                     run.place.pass_on(run)
             raise
 
-    def _put(self, runs: list[Run], transit: Transit, *, ahead: bool) -> None:
+    def _put(self, runs: list[Run], transit: Transit, *, goes_first: bool) -> None:
         # In one call, which no signal cuts in two.
-        if not ahead:
+        if not goes_first:
             transit.submitted.extend(map(self.tasks.put, runs))
             return
         try:
-            transit.submitted.extend(map(self._ahead.put, runs))
+            transit.submitted.extend(map(self._with_head_start.put, runs))
         finally:
             for _ in runs:  # for threads that have nothing to do
-                self.tasks.put(self._take_ahead)
+                self.tasks.put(self._take_with_head_start)
 
     def call(self, hook: Callable[[], None]) -> None:
         """Call a hook on the pool."""
@@ -189,8 +189,8 @@ class HandlerPool:
     def _work(self) -> None:
         while (task := self.tasks.get()) is not None:
             self.take(task)
-            if not self._ahead.empty():
-                self._take_ahead()
+            if not self._with_head_start.empty():
+                self._take_with_head_start()
             # Else each call of a serial handler would wait for all that is in the queue.
             while self._resumed:
                 self._go_on()
@@ -215,9 +215,9 @@ class HandlerPool:
                 self.tasks.put(None)  # for a thread whose handler still runs
             self.take(task)
 
-    def _take_ahead(self) -> None:
+    def _take_with_head_start(self) -> None:
         with suppress(queue.Empty):  # another thread was faster
-            self.take(self._ahead.get_nowait())
+            self.take(self._with_head_start.get_nowait())
 
     def _go_on(self) -> None:
         with suppress(IndexError):

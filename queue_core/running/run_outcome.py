@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.model.answers import error_name
-from queue_core.model.entry import Entry, RetryDue, SubscriberProgress
+from queue_core.model.entry import RetryDue, SubscriberProgress, has_head_start
 from queue_core.model.outcome import (
     Break,
     Finished,
@@ -33,11 +33,6 @@ def _all_succeeded(progress: SubscriberProgress) -> bool:
     return True
 
 
-def _has_head_start(entry: Entry) -> bool:
-    """Whether a priority has put an entry ahead of its post."""
-    return entry.effective_date < entry.created_date
-
-
 def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     """The outcome of a run whose subscribers were called.
 
@@ -57,7 +52,7 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
         at = min(dates, default=now)
         # An entry that runs again at once keeps the head start of its priority; no date in the
         # future could have one.
-        goes_first = at <= now and _has_head_start(entry)
+        goes_first = at <= now and has_head_start(entry)
         return Retried(
             entry=entry,
             at=min(at, entry.effective_date) if goes_first else at,

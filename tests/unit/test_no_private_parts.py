@@ -124,7 +124,7 @@ def test_no_exception_outlives_its_reason(module: str) -> None:
         "vars(bus)['_changed'] = lock",
         "monkeypatch.setattr(bus, '_changed', lock)",
         "getattr(bus, '_engine')",
-        "from queue_core.running.handler_pool import _is_ahead",
+        "from queue_core.running.handler_pool import _has_head_start",
     ],
 )
 def test_each_way_of_reaching_is_found(line: str) -> None:
