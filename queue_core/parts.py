@@ -71,7 +71,7 @@ class Parts:
         hand_over = PostedHandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         ordered = OrderedKeys(holdings, claimer)
-        linked = LinkedLooks(holdings, claimer)
+        linked_looks = LinkedLooks(holdings, claimer)
         self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         asides = AsideLook(store)
         paused = PausedLanes(holdings, pauses, claimer, asides)
@@ -91,7 +91,7 @@ class Parts:
             claimer,
             announced,
             ordered=ordered,
-            linked=linked,
+            linked=linked_looks,
             parked=self.parked,
             paused=paused,
             limited=limited,
@@ -107,7 +107,7 @@ class Parts:
             hand_over,
             announced,
             ordered=ordered,
-            linked=linked,
+            linked_looks=linked_looks,
             limited_keys=limited_keys,
             hints=hints,
             metrics=metrics,

@@ -118,9 +118,9 @@ class AnnouncedCommits:
         for announced in looking:
             self._count_look(announced, found, now)
         with self._lock:
-            self.looked_for = self._looked_for()
+            self.looked_for = self._still_sought()
 
-    def _looked_for(self) -> dict[_Announced, None]:
+    def _still_sought(self) -> dict[_Announced, None]:
         return {announced: None for announced in self.looked_for if announced.next_look < inf}
 
     def _start_committed(self, ids: list[int]) -> set[int]:

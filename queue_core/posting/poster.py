@@ -67,7 +67,7 @@ class Poster:
         announced: AnnouncedCommits,
         *,
         ordered: OrderedKeys,
-        linked: LinkedLooks,
+        linked_looks: LinkedLooks,
         limited_keys: LimitedKeys,
         hints: HintSender,
         metrics: Metrics,
@@ -79,12 +79,12 @@ class Poster:
         self._hand_over = hand_over
         self._announced = announced
         self._ordered = ordered
-        self._linked_looks = linked
+        self._linked_looks = linked_looks
         self._limited_keys = limited_keys
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
-        self._linked = LinkedInsertion(holdings.store)
+        self._linked_insertion = LinkedInsertion(holdings.store)
         self._chain = chained(self._write, around_post)
 
     @property
@@ -241,7 +241,7 @@ class Poster:
         rows, _ = self._rows(post, may_claim=False)
         start = perf_counter()
         try:
-            ids, earliest = self._linked.write(
+            ids, earliest = self._linked_insertion.write(
                 post.connection, post.queue_name, post.postings, rows
             )
             if post.connection is None:
