@@ -22,3 +22,9 @@ class Draft(msgspec.Struct):
     """The record id that the post returns."""
     changed: datetime | None = None
     """The date that the post has given to another entry."""
+
+    @property
+    def record_id(self) -> int:
+        """The id of the inserted entry."""
+        assert self.answer is not None  # noqa: S101 -- read after the insertion alone
+        return int(self.answer)

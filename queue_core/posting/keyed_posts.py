@@ -328,6 +328,6 @@ class KeyedPosts:
         """Give the keys to the entries that were inserted."""
         self._taken.give(self._new)
         for draft in self._new.values():
-            draft.answer = Posted(draft.answer or 0, Answer.ADDED)
+            draft.answer = Posted(draft.record_id, Answer.ADDED)
         for draft, key, answer in self._same:
-            draft.answer = Posted(self._new[key].answer or 0, answer)
+            draft.answer = Posted(self._new[key].record_id, answer)

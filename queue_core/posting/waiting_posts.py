@@ -118,7 +118,7 @@ class WaitingPosts:
             return
         waits, on_failed, lanes = list[Wait](), dict[int, str](), dict[int, str]()
         for draft, awaited, lane in self._waiting:
-            record_id = int(draft.answer or 0)
+            record_id = draft.record_id
             waits += [Wait(record_id, awaited_id) for awaited_id in awaited]
             on_failed[record_id], lanes[record_id] = draft.posting.on_failed, lane
         dependencies = self._post.store.dependencies
