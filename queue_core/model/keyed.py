@@ -8,7 +8,10 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-Keep: TypeAlias = Literal["waiting", "living", "forever"] | timedelta
+KeepWord: TypeAlias = Literal["waiting", "living", "forever"]
+"""The keeping of a key that no time limits."""
+
+Keep: TypeAlias = KeepWord | timedelta
 """The keeping of a key: while its entry waits, while it lives, a time after its end, or ever."""
 
 OnConflict: TypeAlias = Literal["return", "raise", "replace", "requeue", "debounce"]

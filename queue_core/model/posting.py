@@ -72,6 +72,10 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     limit_key: str | None = None
 
 
+PLAIN = Posting(event=None)
+"""A posting whose options have their defaults."""
+
+
 class PostOptions(TypedDict, total=False):
     """The options of a post or a schedule, besides its connection and its key."""
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import get_args
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.posting import Posting
+from queue_core.model.keyed import KeepWord, OnConflict
+from queue_core.model.posting import PLAIN, Posting
 from queue_core.model.refusal import refused
 from queue_core.runtime.arguments import is_number
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
 from sql.tables import KEY_LENGTH
 
-KEEPS = ("waiting", "living", "forever")
-CONFLICTS = ("return", "raise", "replace", "requeue", "debounce")
+KEEPS, CONFLICTS = get_args(KeepWord), get_args(OnConflict)
 
 
 def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the options of a post that are about keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.key is None:
-            unset = {"keep": "living", "on_conflict": "return", "key_wait": None}
-            check_needed(queue_name, posting, "key", unset)
+            check_needed(queue_name, posting, "key", "keep", "on_conflict", "key_wait")
             continue
         name(posting.key, "key", limit=KEY_LENGTH, queue_name=queue_name)
         keep = posting.keep
@@ -38,13 +38,11 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
             raise refused(queue_name, "key_wait", wait, "seconds, 0 or more")
 
 
-def check_needed(
-    queue_name: str, posting: Posting, needed: str, defaults: Mapping[str, object]
-) -> None:
-    """Refuse options with other values than their `defaults`, since `needed` is not given."""
-    for option, default in defaults.items():
+def check_needed(queue_name: str, posting: Posting, needed: str, *options: str) -> None:
+    """Refuse `options` that are given, since `needed` is not."""
+    for option in options:
         value = getattr(posting, option)
-        if value != default:
+        if value != getattr(PLAIN, option):
             raise InvalidPostError(
                 f"{queue_name}: {option}={shown(value)} needs {needed}=. Nothing was written.",
                 queue_name=queue_name,

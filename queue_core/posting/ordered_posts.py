@@ -26,7 +26,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the options of a post that are about order keys. Raises InvalidPostError."""
     for posting in postings:
         if posting.order_key is None:
-            check_needed(queue_name, posting, "order_key", {"order_failure": "hold"})
+            check_needed(queue_name, posting, "order_key", "order_failure")
             continue
         name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
         if posting.order_failure not in get_args(OrderFailure):
@@ -74,7 +74,7 @@ class OrderedPosts:
     def after(self) -> None:
         """Enter the inserted entries, and start those that may."""
         entered = [
-            (key, int(draft.answer or 0), lane)
+            (key, draft.record_id, lane)
             for (draft, key), lane in zip(self._ordered, self._lanes, strict=True)
         ]
         if not entered:

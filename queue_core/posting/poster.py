@@ -27,7 +27,7 @@ from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.mode import Mode
-from queue_core.model.posting import Posting
+from queue_core.model.posting import PLAIN, Posting
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.insertion import Insertion
 from queue_core.posting.key_options import check_keys
@@ -124,9 +124,9 @@ class Poster:
             ):
                 return self._post_linked(post)
             if (
-                posting.keep != "living"
-                or posting.on_conflict != "return"
-                or posting.order_failure != "hold"
+                posting.keep != PLAIN.keep
+                or posting.on_conflict != PLAIN.on_conflict
+                or posting.order_failure != PLAIN.order_failure
                 or posting.key_wait is not None
             ):
                 check_keys(post.queue_name, [posting])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from queue_core.errors import CommitUnknownError, InvalidPostError, PayloadError
-from queue_core.model.keyed import Keep, Posted
+from queue_core.model.keyed import KeepWord, Posted
 from queue_core.model.lanes import ANY_NODE
 from stickybus.cli import line_source
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
@@ -165,7 +165,7 @@ def _check_key(key: str | None, keep: str, on_conflict: str) -> None:
 
 
 def _kept(keep: str) -> Any:
-    return keep if keep in get_args(get_args(Keep)[0]) else duration(keep)
+    return keep if keep in get_args(KeepWord) else duration(keep)
 
 
 @dataclass
