@@ -25,9 +25,8 @@ def run_again(outcome: Retried, now: datetime) -> Entry:
 
 def as_ended(outcome: Outcome) -> Entry:
     """The entry as it ended."""
-    if not isinstance(
-        outcome, Finished
-    ):  # Parked: its name is unknown, and here no other node will ever know it
+    # Parked: its name is unknown, and here no other node will ever know it.
+    if not isinstance(outcome, Finished):
         return msgspec.structs.replace(
             outcome.entry, processing_state=State.FAILED, last_error="UnknownEvent"
         )

@@ -199,9 +199,8 @@ class Lifecycle:
             if not self.store.database.closed:
                 raise
             log.exception("outcomes_unwritten", table=self.config.table)
-            self.ledger.keep(
-                ()
-            )  # nobody waits for it: other nodes, or the next start, take the rest
+            # Nobody waits for it: other nodes, or the next start, take the rest.
+            self.ledger.keep(())
         self.pool.take_left(0.0)  # hooks of failed entries
         if not self.membership.outliving():
             self.membership.be_forgotten()

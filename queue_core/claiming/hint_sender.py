@@ -113,9 +113,8 @@ class HintSender:
         self._payloads.add(payload)  # before the count, by which `_send` knows of it
         self.told += entries
         if not self.running:
-            with suppress(
-                RuntimeError
-            ):  # no thread more: the entries are committed, and polls find them
+            # Without a thread more: the entries are committed, and polls find them.
+            with suppress(RuntimeError):
                 self._start()
         if not self._resting and not (self._notifies and self._send()):
             self._loop.wake()
@@ -128,9 +127,8 @@ class HintSender:
 
     def turn(self) -> float:
         """Send hints that could not be sent at once. One turn; returns seconds until the next."""
-        self._resting = (
-            False  # first: a thread that tells from here on sends by itself, or wakes this one
-        )
+        # First: a thread that tells from here on sends by itself, or wakes this one.
+        self._resting = False
         if not self.told:
             return IDLE_SECONDS
         pause = self._next_at - self._clock.monotonic()

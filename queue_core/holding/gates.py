@@ -28,9 +28,8 @@ class Gates:
         try:
             yield self._claiming.acquire(blocking=False)
         finally:
-            while (
-                self._claiming.is_mine()
-            ):  # once more if an exception has cut off the end of a block before
+            # More than once if an exception has cut off the end of a block before.
+            while self._claiming.is_mine():
                 self._claiming.release()
 
     @contextmanager

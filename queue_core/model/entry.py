@@ -160,9 +160,8 @@ def has_head_start(entry: Entry) -> bool:
 def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
     """The entry of a row that `owner` has just claimed."""
     values = list(row)
-    if (
-        values[_STATE] != IN_PROCESSING
-    ):  # PostgreSQL answers with the row as it is now, the others as it was
+    # PostgreSQL answers with the row as it is now, the others as it was.
+    if values[_STATE] != IN_PROCESSING:
         values[_CLAIM_COUNT] = raised(values[_CLAIM_COUNT])
     values[_STATE] = State.IN_PROCESSING
     values[_LANE] = values[_OWNER] = owner

@@ -178,9 +178,8 @@ class Poster:
             and self._config.mode is Mode.STICKY_EVENTS
             and post.queue_name not in holdings.places.lanes  # else it would pass by the limit
             and holdings.ledger.room >= len(postings)
-            and all(
-                posting.at is None for posting in postings
-            )  # else it would start before its date
+            # Else it would start before its date.
+            and all(posting.at is None for posting in postings)
         )
         rows = self._store.rows.rows(
             post.queue_name,

@@ -67,9 +67,8 @@ class Coroutines:
             while not over:
                 try:
                     loop.run_forever()  # until a stop; handlers may stop it, too
-                except (
-                    BaseException
-                ) as error:  # SystemExit, by a task that a handler has left behind
+                # SystemExit, by a task that a handler has left behind.
+                except BaseException as error:
                     log.exception("task_failed", error_type=type(error).__name__)
                 with self._lock:
                     over = self._loop is not loop

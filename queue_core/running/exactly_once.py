@@ -82,10 +82,9 @@ class ExactlyOnce:
         context = context_of(entry, run.started_date, backlogs)
 
         def attempt() -> bool:
-            again = next(attempts) > 0
-            return not (again and not run.pool.may_call(run)) and self._attempt(
-                run, context, subscriber, finished, last=last
-            )
+            if next(attempts) > 0 and not run.pool.may_call(run):
+                return False
+            return self._attempt(run, context, subscriber, finished, last=last)
 
         if not self._store.database.persist(attempt, HANDLER):
             return Lost(entry=entry)
@@ -120,9 +119,8 @@ class ExactlyOnce:
                 self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:
-                with suppress(
-                    DBAPIError
-                ):  # a broken connection can't roll back; its server has done so
+                # A broken connection can't roll back; its server has done so.
+                with suppress(DBAPIError):
                     transaction.rollback()
                 raise
             # The row is locked: if the run is cut from here on, that outcome is written later, and

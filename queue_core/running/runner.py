@@ -186,6 +186,7 @@ class Runner:
                 entry.queue_name, entry.class_name, run.event, record_id=entry.record_id
             )
         if entry.headers:
+            # Unreadable headers end the entry before a handler has run.
             _ = entry.captured
         # In a first run, all subscribers have.
         run.pending = (

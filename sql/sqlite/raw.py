@@ -46,9 +46,8 @@ class SQLiteRaw(RawDriver):
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
             return self.place_of(driver)
-        return _main(
-            connection.exec_driver_sql(_FILES)
-        )  # aiosqlite's proxy answers through SQLAlchemy alone
+        # aiosqlite's proxy answers through SQLAlchemy alone.
+        return _main(connection.exec_driver_sql(_FILES))
 
     def own_place(self, url: URL) -> str:
         """See `RawDriver`."""

@@ -53,9 +53,8 @@ class SQLiteWriterLock(WriterLock):
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._lock: Any = (
-            queue.lock
-        )  # for `_is_owned`, which has no public name, and is asked by conditions
+        # Any: for `_is_owned`, which has no public name, and is asked by conditions.
+        self._lock: Any = queue.lock
         self._wanted = False
 
     def begin(self) -> None:
