@@ -58,8 +58,9 @@ class InMemoryBus(EventBus):
 
     Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are
     refused (ConfigurationError): there is no database to write to. `max_run_seconds` is not
-    enforced: no other run could take the event over. Idempotency keys are refused. `connection=`
-    takes a SQLAlchemy Connection or Session.
+    enforced: no other run could take the event over. A post with an idempotency key, `order_key`,
+    `priority`, `limit_key`, `group` or `after` is refused (InvalidPostError). `connection=` takes a
+    SQLAlchemy Connection or Session.
 
     Args:
         config: The configuration. Default: `BusConfig()`.

@@ -6,46 +6,30 @@ from collections.abc import Sequence
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.after_rules import AfterRules
-from queue_core.model.posting import Posting
-from queue_core.model.priority import NORMAL
+from queue_core.model.posting import PLAIN, Posting
 from queue_core.runtime.shown import shown
+
+_REASONS = {
+    "order_key": "there is no order to keep",
+    "priority": "events run in the order of posting",
+    "key": "nothing outlives the process",
+    "limit_key": "nothing is limited",
+    "group": "no group is counted",
+    "after": "nothing waits",
+}
 
 
 def refuse_links(queue_name: str, postings: Sequence[Posting], rules: AfterRules) -> None:
     """Refuse options that link entries to others, or order them. Raises InvalidPostError."""
-    if any(posting.order_key is not None for posting in postings):
-        raise InvalidPostError(
-            "order_key needs the persistent bus: in memory there is no order to keep. Nothing was "
-            "posted.",
-            key="order_key",
-        )
-    for posting in postings:
-        if posting.priority != NORMAL:
-            raise InvalidPostError(
-                f"{queue_name}: priority={shown(posting.priority)} needs the persistent bus: in "
-                "memory events run in the order of posting. Nothing was posted.",
-                queue_name=queue_name,
-                key="priority",
-            )
-        if posting.key is not None:
-            raise InvalidPostError(
-                f"{queue_name}: key={shown(posting.key)}: keys need the persistent bus; in memory "
-                "nothing outlives the process. Nothing was posted.",
-                queue_name=queue_name,
-                key="key",
-            )
-    if any(posting.limit_key is not None for posting in postings):
-        raise InvalidPostError(
-            "limit_key needs the persistent bus: in memory nothing is limited. Nothing was posted.",
-            key="limit_key",
-        )
-    if any(posting.group is not None for posting in postings):
-        raise InvalidPostError(
-            "group needs the persistent bus: in memory no group is counted. Nothing was posted.",
-            key="group",
-        )
-    if any(posting.after for posting in rules.applied(queue_name, postings)):
-        raise InvalidPostError(
-            "after needs the persistent bus: in memory nothing waits. Nothing was posted.",
-            key="after",
-        )
+    for posting in rules.applied(queue_name, postings):
+        for option, reason in _REASONS.items():
+            value = getattr(posting, option)
+            # An empty `after` waits for nothing.
+            if value if option == "after" else value != getattr(PLAIN, option):
+                raise InvalidPostError(
+                    f"{queue_name}: {option} needs the persistent bus: in memory {reason}. "
+                    "Nothing was posted.",
+                    queue_name=queue_name,
+                    key=option,
+                    value=shown(value),
+                )

@@ -354,7 +354,7 @@ def test_an_option_of_a_key_that_is_not_given_is_refused(
 
 
 def test_the_bus_in_memory_has_no_keys() -> None:
-    with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="keys need the persistent"):
+    with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="key needs the persistent"):
         bus.post(Order(1), key="a")
 
 
