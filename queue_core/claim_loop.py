@@ -10,10 +10,9 @@ from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.limited_lanes import LimitedLanes
-from queue_core.claiming.linked_looks import LinkedLooks
-from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
+from queue_core.claiming.repeated_look import RepeatedLook
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
 from queue_core.model.lanes import ANY_NODE, Lane
@@ -40,8 +39,8 @@ class ClaimLoop:
         claimer: Claimer,
         announced: AnnouncedCommits,
         *,
-        ordered: OrderedKeys,
-        linked: LinkedLooks,
+        ordered: RepeatedLook,
+        linked: RepeatedLook,
         parked: ParkedLane,
         paused: PausedLanes,
         limited: LimitedLanes,

@@ -14,6 +14,7 @@ from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
+from queue_core.claiming.repeated_look import RepeatedLook
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.lifecycle import Lifecycle
@@ -70,8 +71,8 @@ class Parts:
         exactly_once = ExactlyOnce(store, holdings)
         hand_over = PostedHandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
-        ordered = OrderedKeys(holdings, claimer)
-        linked_looks = LinkedLooks(holdings, claimer)
+        ordered = RepeatedLook(holdings, claimer, OrderedKeys(store, claimer).look)
+        linked_looks = RepeatedLook(holdings, claimer, LinkedLooks(store, claimer).look)
         self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         asides = AsideLook(store)
         paused = PausedLanes(holdings, pauses, claimer, asides)

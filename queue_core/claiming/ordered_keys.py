@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from queue_core.claiming.linked_looks import LinkedLooks
+from queue_core.claiming.claimer import Claimer
 from queue_core.links.ordering import Turn
+from queue_core.storage.store import Store
 from sql.statements.ordered import OrderKey
 
 BATCH = 100
@@ -18,11 +19,14 @@ MOST_READ = 1_000
 """Entries that a turn reads at most. With more that are put off, others wait for those."""
 
 
-class OrderedKeys(LinkedLooks):
+class OrderedKeys:
     """The order keys of one main table, as one node sees them."""
 
-    _later = frozenset[OrderKey]()
-    """The keys that were put off. They don't crowd out others."""
+    def __init__(self, store: Store, claimer: Claimer) -> None:
+        self._store = store
+        self._claimer = claimer
+        self._later = set[OrderKey]()
+        """The keys that were put off. They don't crowd out others."""
 
     def look(self) -> int:
         """Start the keys of committed posts, and return the number of those that had their turn."""

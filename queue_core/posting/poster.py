@@ -20,8 +20,7 @@ from sqlalchemy import Connection
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.limited_keys import LimitedKeys
-from queue_core.claiming.linked_looks import LinkedLooks
-from queue_core.claiming.ordered_keys import OrderedKeys
+from queue_core.claiming.repeated_look import RepeatedLook
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
@@ -66,8 +65,8 @@ class Poster:
         hand_over: PostedHandOver,
         announced: AnnouncedCommits,
         *,
-        ordered: OrderedKeys,
-        linked_looks: LinkedLooks,
+        ordered: RepeatedLook,
+        linked_looks: RepeatedLook,
         limited_keys: LimitedKeys,
         hints: HintSender,
         metrics: Metrics,

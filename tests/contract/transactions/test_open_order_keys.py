@@ -70,7 +70,7 @@ def test_looks_at_a_key_whose_next_one_is_held_are_no_busy_loop(cluster: Cluster
     with database_of(stranger.bus).engine.connect() as connection:
         _updates(stranger, second, connection)
         elsewhere(peer.run)
-        ordered = OrderedKeys(peer.lifecycle.holdings, peer.lifecycle.claimer)
+        ordered = OrderedKeys(peer.store, peer.lifecycle.claimer)
         assert elsewhere(ordered.look) == 0
         connection.rollback()
     assert ordered.look() == 1
