@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,6 +55,22 @@ def eventually(
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
         pace.wait(_PACE_SECONDS)
     return found
+
+
+async def eventually_async(
+    condition: Callable[[], Any], what: str = "the condition", *, seconds: float = BOUND_SECONDS
+) -> Any:
+    """As `eventually`, while coroutines run; `condition` may answer with a coroutine."""
+    deadline = time.monotonic() + seconds
+    while not (found := await _answer(condition)):
+        assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
+        await asyncio.sleep(_PACE_SECONDS)
+    return found
+
+
+async def _answer(condition: Callable[[], Any]) -> Any:
+    answer = condition()
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def engine_of(face: Face | NotificationQueue) -> QueueEngine:

@@ -74,15 +74,16 @@ def test_every_name_of_before_is_still_there(objects: dict[str, Any]) -> None:
 def test_every_old_name_warns_the_users_line_and_leads_to_the_new_one(
     objects: dict[str, Any],
 ) -> None:
-    for one in objects.values():
-        for name, old in _old(one):
-            with pytest.warns(
-                DeprecationWarning, match=rf"^{name} will be removed in 1\.0: use "
-            ) as told:
-                found = getattr(one, name)
-            assert found == attrgetter(old.path)(one)
-            assert old.new in str(told[0].message)
-            assert told[0].filename == __file__
+    old_names = [(one, name, old) for one in objects.values() for name, old in _old(one)]
+    assert old_names
+    for one, name, old in old_names:
+        with pytest.warns(
+            DeprecationWarning, match=rf"^{name} will be removed in 1\.0: use "
+        ) as told:
+            found = getattr(one, name)
+        assert found == attrgetter(old.path)(one)
+        assert old.new in str(told[0].message)
+        assert told[0].filename == __file__
 
 
 def test_a_handler_is_registered_as_before(stickybus_bus: PersistentBus) -> None:

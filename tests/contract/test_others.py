@@ -90,7 +90,7 @@ def test_another_handler_replaces_it_and_an_end_ends_it(cluster: Cluster) -> Non
     assert [entry.lane for entry in peer.bus.find()] == [PARKED]
 
 
-def test_in_memory_as_well() -> None:
+def test_a_bus_in_memory_has_a_handler_of_others_as_well() -> None:
     seen = list[str]()
 
     def handle(_event: object, context: EntryContext) -> None:

@@ -145,7 +145,9 @@ def test_a_column_that_history_gets_later_damages_no_file(
     kind = replace(ENTRIES, columns=wider)
     monkeypatch.setattr("history_pipeline.archives.archive.kind_of", lambda _table: kind)
     monkeypatch.setattr(manifests, "HISTORY_COLUMNS", wider)
-    for sample in FROZEN.iterdir():
+    samples = [*FROZEN.iterdir()]
+    assert samples
+    for sample in samples:
         assert verify_content(spark, str(sample)).damaged == []
 
 

@@ -106,7 +106,7 @@ def test_a_paused_handler_is_named_until_it_has_succeeded(cluster: Cluster) -> N
     assert codes(peer.bus) == ["resumed"]
 
 
-def test_not_due(cluster: Cluster) -> None:
+def test_an_entry_that_is_not_due_is_explained_by_its_date(cluster: Cluster) -> None:
     peer = cluster.join("a")
     record_id = peer.bus.post(Order(1), delay=60)
 
@@ -158,7 +158,7 @@ def test_a_queue_that_is_not_started(make_service: MakeService) -> None:
     ]
 
 
-def test_suspect(cluster: Cluster) -> None:
+def test_a_suspect_is_explained_and_so_is_the_entry_that_it_copies(cluster: Cluster) -> None:
     dead, peer = cluster.join("dead"), cluster.join("a")
     reaped = dead.bus.post(Order(1))
     dead.claim()
@@ -225,7 +225,9 @@ def test_which_subscriber_waits_for_its_retry(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_ended(cluster: Cluster, *, fails: bool) -> None:
+def test_an_entry_that_has_ended_is_explained_by_how_and_when(
+    cluster: Cluster, *, fails: bool
+) -> None:
     peer = cluster.join("a", retry=stickybus.ImmediateRetries(0))
     peer.bus.subscribe("Odd", Recorder(failures=int(fails)), name="odd")
     record_id = peer.bus.post({}, event_name="Odd")
@@ -241,7 +243,7 @@ def test_ended(cluster: Cluster, *, fails: bool) -> None:
     assert reason.facts["error"] == ("RuntimeError: the handler fails" if fails else None)
 
 
-def test_removed(cluster: Cluster) -> None:
+def test_an_entry_that_was_removed_is_explained_by_that(cluster: Cluster) -> None:
     peer = cluster.peer("a")
     record_id = peer.bus.post(Order(1))
     Maintenance(engine_of(peer.bus)).remove(record_id)

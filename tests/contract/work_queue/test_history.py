@@ -229,7 +229,7 @@ def _naive() -> Any:
     return datetime(2026, 1, 1)  # noqa: DTZ001 -- that is the point
 
 
-def test_twins_await(work: WorkQueue) -> None:
+def test_the_twins_of_calls_on_history_are_awaited(work: WorkQueue) -> None:
     async def run() -> None:
         await work.keep_history_async("a")
         assert list(await work.histories_async()) == ["a"]

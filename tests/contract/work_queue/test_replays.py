@@ -190,7 +190,7 @@ def test_impossible_arguments_are_refused(work: WorkQueue) -> None:
             call()
 
 
-def test_twins_await(work: WorkQueue) -> None:
+def test_a_replay_and_the_failed_tasks_are_awaited(work: WorkQueue) -> None:
     async def run() -> None:
         failed(work)
         assert len(await work.failed_tasks_async("a/err")) == 1

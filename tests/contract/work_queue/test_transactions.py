@@ -276,7 +276,7 @@ def test_scenario_89_nothing_is_lost_when_the_work_queue_is_opened_again(
     again.modify(task.delete())
 
 
-def test_twins_await(work: WorkQueue) -> None:
+def test_the_twins_of_calls_on_tasks_and_docs_are_awaited(work: WorkQueue) -> None:
     async def run() -> None:
         task = await work.insert_async("a")
         assert (await work.claim_async("a")).id == task.id

@@ -29,7 +29,9 @@ SET = DocClaim("n", "k")
 
 
 @needs.any_database
-def test_over_http(database_url: URL, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_whose_http_caller_is_gone_is_released(
+    database_url: URL, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def gone(_request: Request) -> bool:
         return True
 
@@ -66,7 +68,7 @@ class Vanished:
 
 
 @needs.any_database
-def test_over_grpc(database_url: URL) -> None:
+def test_a_claim_whose_grpc_caller_is_gone_is_released(database_url: URL) -> None:
     with WorkQueue(database_url) as stored:
         stored.insert("a")
         claim: Any = grpc_services(Answers(Calls(stored)))[wire.SERVICE]["Claim"]
@@ -78,7 +80,7 @@ def test_over_grpc(database_url: URL) -> None:
 
 
 @needs.any_database
-def test_doc_sets_over_grpc(database_url: URL) -> None:
+def test_doc_sets_whose_grpc_caller_is_gone_are_released(database_url: URL) -> None:
     with WorkQueue(database_url) as stored:
         native: Any = grpc_services(Answers(Calls(stored)))[wire.SERVICE]["ClaimDocs"]
         asked = wire.CLAIM_DOCS.ask(DocClaimRequest("ann", (SET,), 30.0), 100)
@@ -88,7 +90,7 @@ def test_doc_sets_over_grpc(database_url: URL) -> None:
 
 
 @needs.any_database
-def test_doc_sets_over_entroqs_grpc(database_url: URL) -> None:
+def test_doc_sets_whose_caller_over_entroqs_grpc_is_gone_are_released(database_url: URL) -> None:
     with WorkQueue(database_url) as stored:
         claim: Any = entroq(Calls(stored))[API.service]["ClaimDocs"]
         query = {"namespace": "n", "key": "k", "claimant": "ann", "duration_ms": 30_000}
@@ -99,7 +101,7 @@ def test_doc_sets_over_entroqs_grpc(database_url: URL) -> None:
 
 
 @needs.any_database
-def test_doc_sets_of_a_claim_that_is_cancelled_while_the_database_claims_them(
+def test_doc_sets_are_released_if_their_claim_is_cancelled_while_the_database_claims_them(
     database_url: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken, go_on = threading.Event(), threading.Event()

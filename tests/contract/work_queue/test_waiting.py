@@ -21,7 +21,7 @@ from queue_core.errors import LifecycleError
 from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
-from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.harness import BOUND_SECONDS, eventually, eventually_async
 from tests.contract.work_queue.backends import backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
@@ -239,8 +239,7 @@ def test_scenario_43_short_queues_get_their_share(work: WorkQueue) -> None:
 def test_coroutines_wait_without_threads(work: WorkQueue) -> None:
     async def run() -> None:
         claims = [asyncio.create_task(work.claim_async("a")) for _ in range(60)]
-        while waiting(work) < 60:  # noqa: ASYNC110 -- what waits tells nobody
-            await asyncio.sleep(0.005)
+        await eventually_async(lambda: waiting(work) == 60)
         await work.modify_async(*(Insert(queue="a") for _ in range(60)))
         async with asyncio.timeout(BOUND_SECONDS):
             tasks = await asyncio.gather(*claims)
@@ -253,8 +252,7 @@ def test_coroutines_wait_without_threads(work: WorkQueue) -> None:
 def test_scenario_88_a_cancelled_claim_leaves_its_task_to_others(work: WorkQueue) -> None:
     async def run() -> None:
         claim = asyncio.create_task(work.claim_async("a"))
-        while waiting(work) < 1:  # noqa: ASYNC110 -- as above
-            await asyncio.sleep(0.005)
+        await eventually_async(lambda: waiting(work) == 1)
         claim.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claim

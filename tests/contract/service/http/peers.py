@@ -10,7 +10,7 @@ from typing import TypeAlias
 from entroq import DependencyError, Modification, ModifyResult
 from entroq.json import EntroQJSON
 
-from tests.contract.harness import BOUND_SECONDS
+from tests.contract.harness import eventually_async
 from tests.contract.service.http.running import Running
 
 M = Modification
@@ -45,9 +45,7 @@ def by_seen_peers(scenario: SeenScenario) -> Callable[[Running], None]:
 
 async def claims_wait(service: Running, count: int = 1) -> None:
     """Wait until the service has this number of waiting claims."""
-    async with asyncio.timeout(BOUND_SECONDS):
-        while service.waiting != count:  # noqa: ASYNC110 -- the room is a thread's
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: service.waiting == count)
 
 
 async def refused(

@@ -24,10 +24,11 @@ from entroq import (
 )
 from entroq.json import EntroQJSON
 
+from tests.contract.harness import eventually_async
 from tests.contract.service.http.peers import by_peers, by_seen_peers, claims_wait, done
+from tests.contract.service.http.peers_calls import M, inserted
 from tests.contract.service.http.running import Running
 
-M = Modification
 Body = Callable[[Task, list[Doc]], Awaitable[Modification | None]]
 
 
@@ -54,11 +55,6 @@ async def work(client: EntroQJSON, body: Body, *keys: str, **options: Any) -> Ha
     handles = Handles(body, *keys)
     await asyncio.wait_for(EntroQWorker(client, "a", **options).run(handles), 20)
     return handles
-
-
-async def inserted(client: EntroQJSON, queue: str = "a", **data: object) -> Task:
-    result = await done(client, M.inserting(TaskData(queue, **data)))
-    return result.tasks_inserted[0]
 
 
 @by_peers
@@ -204,8 +200,7 @@ async def test_scenario_50_a_task_that_was_claimed_too_often_is_moved(
         return M(M.deleting(task), then_stop=True)
 
     running = asyncio.create_task(work(me, body, max_claims=2))
-    while not (moved := await other.tasks("a/err")):  # noqa: ASYNC110 -- the service's state
-        await asyncio.sleep(0.01)
+    moved = await eventually_async(lambda: other.tasks("a/err"))
     last = await inserted(other)
     await running
     assert ran == [last.id]
@@ -245,10 +240,11 @@ async def test_scenario_52_a_worker_stops(
     worker.stop()
     await asyncio.wait_for(running, 20)
     await done(other, M.inserting(TaskData("empty")))
-    # A look that was under way may have taken it, and gives it back.
-    async with asyncio.timeout(20):
-        while [task.claims for task in await me.tasks("empty")] != [0]:  # noqa: ASYNC110 -- as above
-            await asyncio.sleep(0.01)
+
+    async def is_back() -> bool:
+        return [task.claims for task in await me.tasks("empty")] == [0]
+
+    await eventually_async(is_back, "a look that was under way gives it back")
 
 
 @by_peers
@@ -275,8 +271,11 @@ async def test_workers_share_tasks_whose_docs_they_hold(me: EntroQJSON, other: E
 
     workers = [EntroQWorker(me, "a", retry_delay_s=0.02, max_claims=0) for _ in range(3)]
     running = [asyncio.create_task(worker.run(Handles(body, "k"))) for worker in workers]
-    while await me.queues():  # noqa: ASYNC110 -- the service's state
-        await asyncio.sleep(0.05)
+
+    async def all_are_done() -> bool:
+        return not await me.queues()
+
+    await eventually_async(all_are_done)
     for worker in workers:
         worker.stop()
     await asyncio.gather(*running)
