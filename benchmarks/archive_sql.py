@@ -161,8 +161,8 @@ def files_of(folder: Path) -> list[dict[str, Any]]:
 class ArchiveSQL:
     """The archive of a table, which its folder holds, as the view `history` of DuckDB."""
 
-    def __init__(self, folder: Path, *, threads: int = 2) -> None:
-        self._connection = duckdb.connect(config={"threads": threads})
+    def __init__(self, folder: Path) -> None:
+        self._connection = duckdb.connect(config={"threads": 2})
         paths = [str(folder / file["path"]).replace("'", "''") for file in files_of(folder)]
         files = ", ".join(f"'{path}'" for path in paths)
         for statement in (

@@ -12,7 +12,7 @@ from history_pipeline.archives.manifest import Kind, Manifest, live_files, run_b
 from history_pipeline.archives.rollup_names import rollup_names
 from history_pipeline.archives.storage import Storage
 
-KEPT = timedelta(days=1)
+_KEPT = timedelta(days=1)
 """Age at which files are removed that were replaced, or that no manifest names.
 
 By then nobody reads or writes them.
@@ -25,11 +25,10 @@ def remove_leftovers(
     *,
     now: datetime,
     logged_runs: Collection[str],
-    kept: timedelta = KEPT,
 ) -> None:
     """Remove files that were replaced, and files of runs that published no manifest.
 
-    Files that were replaced or begun less than `kept` ago stay: others may still read or write
+    Files that were replaced or begun less than `_KEPT` ago stay: others may still read or write
     them. But what is older than an erasure goes at once: it may hold what was erased, and a run
     that had begun before can't publish any more. Files of `logged_runs`, which the database knows,
     stay in any case. Roll-ups of other files than those that are left go at once: they may hold the
@@ -40,7 +39,7 @@ def remove_leftovers(
         if rollup not in rollups:
             storage.remove(f"rollups/{rollup}")
     erasures = [manifest.created for manifest in manifests if manifest.kind is Kind.ERASURE]
-    limit = max([now - kept, *erasures])
+    limit = max([now - _KEPT, *erasures])
     old = {
         path for manifest in manifests if manifest.created <= limit for path in manifest.replaces
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -202,11 +201,7 @@ def sample(name: str, labels: dict[str, str] | None = None) -> float:
 
 
 def born_claimed(
-    engine: QueueEngine,
-    owner: str,
-    *numbers: int,
-    lane: str | None = None,
-    at: datetime | None = None,
+    engine: QueueEngine, owner: str, *numbers: int, lane: str | None = None
 ) -> list[int]:
     """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger.
 
@@ -214,7 +209,7 @@ def born_claimed(
     """
     rows = engine.store.rows.rows(
         "bus",
-        [Posting(event=Order(number), at=at) for number in numbers],
+        [Posting(event=Order(number)) for number in numbers],
         creator=owner,
         lane=Lane(owner if lane is None else lane),
         claimed=True,

@@ -96,9 +96,9 @@ def schedules_of(service: NotificationService) -> RecurringSchedules:
     return service._schedules
 
 
-def handler_threads(table: str = "bus_events") -> list[threading.Thread]:
-    """Return the threads of this process that run handlers of a table's entries."""
-    return [one for one in threading.enumerate() if one.name.startswith(f"{table}-handler-")]
+def handler_threads() -> list[threading.Thread]:
+    """Return the threads of this process that run handlers of a bus."""
+    return [one for one in threading.enumerate() if one.name.startswith("bus_events-handler-")]
 
 
 def node_of(face: Face) -> Node:

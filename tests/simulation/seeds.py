@@ -66,15 +66,15 @@ def run_seed(
 
 
 def shrink(
-    databases: Databases, settings: Settings, steps: Sequence[Step], *, seconds: float = 30.0
+    databases: Databases, settings: Settings, steps: Sequence[Step]
 ) -> tuple[list[Step], Result]:
-    """Leave out steps as long as one of the same invariants is violated, for so long.
+    """Leave out steps as long as one of the same invariants is violated, for half a minute.
 
     Returns the steps that are left, and their result.
     """
     least, result = list(steps), simulate(databases, settings, steps)
     wanted = {violation.invariant for violation in result.violations}
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 30.0
     size = max(1, len(least) // 2)
     while time.monotonic() < deadline:
         place, shorter = 0, False

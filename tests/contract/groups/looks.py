@@ -38,9 +38,9 @@ def counts(peer: Peer, group: int) -> tuple[int, int, int, int]:
     return status.total, status.succeeded, status.failed, status.cancelled
 
 
-def failing(cluster: Cluster, *numbers: int, name: str = "a") -> Peer:
+def failing(cluster: Cluster, *numbers: int) -> Peer:
     """A node whose handler fails for some orders, for good."""
-    peer, _ = failing_node(cluster, *numbers, name=name)
+    peer, _ = failing_node(cluster, *numbers)
     return peer
 
 

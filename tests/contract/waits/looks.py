@@ -30,9 +30,9 @@ def ends(peer: Peer) -> dict[int, State]:
     return {entry.record_id: entry.processing_state for entry in peer.bus.history()}
 
 
-def failing(cluster: Cluster, *numbers: int, name: str = "a") -> tuple[Peer, Recorder]:
+def failing(cluster: Cluster, *numbers: int) -> tuple[Peer, Recorder]:
     """A node whose handler fails for some orders, for good."""
-    peer = cluster.join(name, retry=ImmediateRetries(0))
+    peer = cluster.join("a", retry=ImmediateRetries(0))
     recorder = Recorder()
 
     def handle(order: Order, context: Any) -> None:

@@ -34,11 +34,11 @@ def waiting(work: WorkQueue) -> int:
     return len(waiters_of(work))
 
 
-def is_untouched(work: WorkQueue, queue: str = "a") -> None:
-    """The one task of a queue has never been claimed, and can be."""
+def is_untouched(work: WorkQueue) -> None:
+    """The one task of the queue a has never been claimed, and can be."""
     # A look that was under way may have taken it, and gives it back.
-    eventually(lambda: [(task.claims, task.claimant) for task in work.tasks(queue)] == [(0, "")])
-    assert work.claim(queue, timeout_seconds=PATIENCE_SECONDS).claims == 1
+    eventually(lambda: [(task.claims, task.claimant) for task in work.tasks("a")] == [(0, "")])
+    assert work.claim("a", timeout_seconds=PATIENCE_SECONDS).claims == 1
 
 
 def test_scenario_88_a_cancelled_claim_takes_nothing(
