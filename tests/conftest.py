@@ -24,6 +24,7 @@ from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
 from devtools.server import DatabaseServer
 from devtools.servers import database_servers
 from sql.capabilities import Capabilities
+from sql.database import Database
 from tests import commands, compiled
 from tests.cloners import CLONERS, Cloner, SQLiteFiles, server_url, sqlite_url
 from tests.requirements import DATABASES, capabilities_of
@@ -196,6 +197,14 @@ def engine(database_url: URL) -> Iterator[Engine]:
     engine = create_engine(database_url, connect_args=patience)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def database(database_url: URL) -> Iterator[Database]:
+    """Our connections to the test's database."""
+    database = Database(database_url)
+    yield database
+    database.close()
 
 
 class _OwnServers:

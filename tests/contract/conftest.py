@@ -9,18 +9,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from sqlalchemy import URL, Column, Engine, Insert, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import (
+    URL,
+    Column,
+    Engine,
+    Insert,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    insert,
+    select,
+)
 
 from bus.persistent import PersistentBus
+from notifications.queue import NotificationQueue
 from notifications.service import NotificationService
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.inspector import Inspector, inspect
 from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.runtime.clock import Clock
 from queue_core.runtime.manual_clock import ManualClock
 from tests.cloners import SQLiteFiles
 from tests.contract.cluster import cluster
-from tests.contract.harness import Machine, Recorder, config_of, lifecycle_of
+from tests.contract.harness import Machine, Order, Recorder, config_of, lifecycle_of
 
 __all__ = ["cluster"]
 
@@ -118,6 +132,27 @@ def sender(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
     hints = lifecycle_of(make_bus(clock=clock)).hints
     hints.running = True
     return hints, clock
+
+
+@pytest.fixture
+def queue(make_service: MakeService) -> NotificationQueue:
+    """A queue of a service that is not started."""
+    return make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
+
+
+@pytest.fixture
+def inspector(database_url: URL) -> Iterator[Inspector]:
+    """An inspector of the test's database, closed after the test."""
+    with inspect(database_url) as inspector:
+        yield inspector
+
+
+@pytest.fixture
+def caller(database_url: URL) -> Iterator[Engine]:
+    """An application's engine, in the isolation that MariaDB and MySQL have by default."""
+    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    yield engine
+    engine.dispose()
 
 
 class Orders:

@@ -49,13 +49,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def database(database_url: URL) -> Iterator[Database]:
-    database = Database(database_url)
-    yield database
-    database.close()
-
-
-@pytest.fixture
 def hints(database: Database, clock: Clock) -> Iterator[queue.Queue[Heard]]:
     """All hints so far that were not taken yet."""
     with hearing(database, Watch("orders", clock)) as hints:

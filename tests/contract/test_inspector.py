@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 
 FAR = timedelta(hours=1)
-
-
-@pytest.fixture
-def inspector(database_url: URL) -> Iterator[Inspector]:
-    with stickybus.inspect(database_url) as inspector:
-        yield inspector
 
 
 @pytest.fixture

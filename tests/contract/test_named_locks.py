@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-from sqlalchemy import URL, Engine, text
+from sqlalchemy import Engine, text
 
 from sql.database import Database
 from tests import requirements as needs
@@ -25,13 +23,6 @@ WAITERS = {
         "'User lock'"
     ),
 }
-
-
-@pytest.fixture
-def database(database_url: URL) -> Iterator[Database]:
-    database = Database(database_url)
-    yield database
-    database.close()
 
 
 def test_long_names_that_differ_at_their_ends_are_two_locks(database: Database) -> None:

@@ -36,19 +36,11 @@ from tests.contract.harness import (
     eventually,
     listening,
 )
-
-
-def waiting(peer: Peer) -> list[int]:
-    return [entry.record_id for entry in peer.bus.find(states="WAITING")]
+from tests.contract.waits.looks import ran, waiting
 
 
 def post(peer: Peer, *numbers: int, key: str = "k", **options: Any) -> list[int]:
     return [peer.bus.post(Order(number), order_key=key, **options) for number in numbers]
-
-
-def ran(peer: Peer) -> list[int]:
-    """The numbers of the orders in the order in which their handler was called."""
-    return [order.number for order in peer.handler.events]
 
 
 def rows(peer: Peer) -> tuple[int, int]:

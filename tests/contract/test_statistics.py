@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from statistics import fmean, quantiles
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, insert, update
 
-import stickybus
 from queue_core.face.statistics import StatsOptions
 from sql.statements.statistics import Span
 from sql.tables import entry_tables
@@ -31,12 +29,6 @@ from tests.contract.plans.caught import catching
 
 TABLES = entry_tables("bus_events")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def inspector(database_url: URL) -> Iterator[Inspector]:
-    with stickybus.inspect(database_url) as inspector:
-        yield inspector
 
 
 def write(engine: Engine, *rows: dict[str, Any]) -> None:

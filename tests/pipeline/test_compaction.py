@@ -35,7 +35,7 @@ from tests.pipeline.sample import ended, write_rows
 
 @pytest.fixture
 def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
-    """An archive of four runs, with five files of two days."""
+    """An archive of four runs, with one file of 1 March and four of 2 March."""
     target = str(tmp_path / "archive")
     archive_history(spark, history_url, target, scale=Scale(run_rows=10))
     return target

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 from history_pipeline import (
-    Scale,
     archive_history,
     compact_archive,
     expire_archive,
@@ -30,20 +29,14 @@ from queue_core.errors import NaiveDateTimeError
 from tests import requirements as needs
 from tests.pipeline.sample import ended, sample_history, write_rows
 from tests.pipeline.test_archive_log import log
-from tests.pipeline.test_compaction import no_lock
+from tests.pipeline.test_compaction import no_lock, target
+
+__all__ = ["target"]
 
 SAMPLE = len(sample_history())
 FIRST_DAY = 3
 """Rows of the sample that ended on 1 March; all others ended on 2 March."""
 MIDDAY = datetime(2026, 3, 2, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
-    """An archive of four runs, with one file of 1 March and four of 2 March."""
-    target = str(tmp_path / "archive")
-    archive_history(spark, history_url, target, scale=Scale(run_rows=10))
-    return target
 
 
 def ids(spark: SparkSession, target: str) -> list[int]:

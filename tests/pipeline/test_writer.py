@@ -34,13 +34,6 @@ SCHEMA = StructType([MAIN_SCHEMA[name] for name in POSTED])
 DUE = datetime(2031, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def database(database_url: URL) -> Iterator[Database]:
-    database = Database(database_url)
-    yield database
-    database.close()
-
-
 def orders(*numbers: int, **columns: Any) -> Iterator[pa.RecordBatch]:
     """Rows of the event `Order`."""
     rows = [

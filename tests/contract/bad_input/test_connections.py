@@ -31,7 +31,7 @@ from queue_core.model.states import State
 from sql.tables import entry_tables
 from tests import requirements as needs
 from tests.conftest import NewDatabase
-from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, lifecycle_of, states
 
 _ASYNC_DRIVERS = {
@@ -53,11 +53,6 @@ def other(other_url: URL) -> Iterator[Engine]:
     engine = create_engine(other_url)
     yield engine
     engine.dispose()
-
-
-@pytest.fixture
-def queue(make_service: MakeService) -> NotificationQueue:
-    return make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
 
 
 def _refuses(bus: PersistentBus, queue: NotificationQueue, connection: Any, match: str) -> None:

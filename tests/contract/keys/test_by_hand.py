@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,6 @@ from stickybus import (
     KeyStatus,
     ScheduledRetries,
     State,
-    inspect,
 )
 from stickybus.cli import main
 from tests.contract.cluster import Cluster, Peer
@@ -32,12 +30,6 @@ from tests.contract.keys.test_posts import handled
 def poster(cluster: Cluster) -> Peer:
     """A bus that is no node: what it posts waits."""
     return cluster.peer("poster")
-
-
-@pytest.fixture
-def inspector(database_url: URL) -> Iterator[Inspector]:
-    with inspect(database_url) as inspector:
-        yield inspector
 
 
 def state(peer: Peer, key: str = "a") -> KeyState:

@@ -1,4 +1,4 @@
-"""Connections of callers, of each kind."""
+"""Connections of callers, of each kind, and a bus that takes them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,19 @@ from psycopg.rows import dict_row, namedtuple_row
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from tests.contract.harness import BOUND_SECONDS
+from bus.persistent import PersistentBus
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder
 
 Connect = Callable[..., Any]
+
+
+@pytest.fixture
+def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
+    """A running bus with one subscriber, which polls often: it hears of no raw commit."""
+    bus = make_bus(poll_interval_seconds=0.05)
+    bus.subscribe(Order, recorder)
+    return bus.start()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,7 @@ from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
 from sql.tables import queue_replays
-from stickybus import Inspector, inspect
+from stickybus import Inspector
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, states
@@ -48,17 +47,6 @@ def failed(bus: PersistentBus) -> int:
     drain(bus)
     assert states(bus.history()) == [State.FAILED]
     return record_id
-
-
-@pytest.fixture
-def queue(make_service: MakeService) -> NotificationQueue:
-    return make_service().create_queue("shop", "reminders", Recorder(), event_types=[Order])
-
-
-@pytest.fixture
-def inspector(database_url: URL) -> Iterator[Inspector]:
-    with inspect(database_url) as inspector:
-        yield inspector
 
 
 def dead_letters(inspector: Inspector) -> list[int]:

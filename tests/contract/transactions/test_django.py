@@ -19,6 +19,9 @@ from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, delivered, ended
+from tests.contract.transactions.callers import bus
+
+__all__ = ["bus"]
 
 # Django's own driver for MySQL and MariaDB is mysqlclient; it takes PyMySQL in its place.
 pymysql.install_as_MySQLdb()
@@ -68,14 +71,6 @@ def _connected(database_url: URL, tmp_path: Path) -> Iterator[None]:
     for opened in connections.all(initialized_only=True):
         opened.close()
         del connections[opened.alias]
-
-
-@pytest.fixture
-def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
-    """A running bus with one subscriber, which polls often: it hears of no raw commit."""
-    bus = make_bus(poll_interval_seconds=0.05)
-    bus.subscribe(Order, recorder)
-    return bus.start()
 
 
 @each_kind

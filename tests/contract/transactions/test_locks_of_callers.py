@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 import stickybus
@@ -243,14 +243,6 @@ def test_each_call_that_takes_a_connection_is_among_these() -> None:
 @pytest.fixture
 def place(make_bus: MakeBus, make_service: MakeService) -> Place:
     return Place(make_bus, make_service)
-
-
-@pytest.fixture
-def caller(database_url: URL) -> Iterator[Engine]:
-    """An application's engine, in the isolation that MariaDB and MySQL have by default."""
-    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
-    yield engine
-    engine.dispose()
 
 
 @needs.many_writers

@@ -37,15 +37,9 @@ from sql import schema
 from sql.families import metadata_for
 from sql.tables import entry_tables, queue_nodes
 from tests import requirements as needs
-from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, database_of, engine_of, states
+from tests.contract.harness import Order, database_of, engine_of, states
 
 OTHER = "tenant"
-
-
-@pytest.fixture
-def queue(make_service: MakeService) -> NotificationQueue:
-    return make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
 
 
 @pytest.fixture

@@ -15,19 +15,11 @@ from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, database_of, delivered, ended
-from tests.contract.transactions.callers import Connect, connect
+from tests.contract.transactions.callers import Connect, bus, connect
 
-__all__ = ["connect"]
+__all__ = ["bus", "connect"]
 
 each_kind_of_row = pytest.mark.parametrize("rows", ["tuples", "dicts", "named"])
-
-
-@pytest.fixture
-def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
-    """A running bus with one subscriber, which polls often: it hears of no raw commit."""
-    bus = make_bus(poll_interval_seconds=0.05)
-    bus.subscribe(Order, recorder)
-    return bus.start()
 
 
 @each_kind_of_row
@@ -181,9 +173,9 @@ def test_a_raw_transaction_that_read_before_another_wrote_is_told_to_begin_immed
 def test_a_raw_post_is_available_to_its_own_node(make_bus: MakeBus, connect: Connect) -> None:
     sticky, other = make_bus(poll_interval_seconds=0.05), make_bus(poll_interval_seconds=0.05)
     recorders = [Recorder(), Recorder()]
-    for bus, recorder in zip((sticky, other), recorders, strict=True):
-        bus.subscribe(Order, recorder)
-        bus.start()
+    for one, recorder in zip((sticky, other), recorders, strict=True):
+        one.subscribe(Order, recorder)
+        one.start()
     raw = connect()
     sticky.post_many([Order(number) for number in range(10)], connection=raw)
     raw.commit()

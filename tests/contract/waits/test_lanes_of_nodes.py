@@ -11,8 +11,8 @@ from stickybus import State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order
 from tests.contract.nodes.reaped import reaped
-from tests.contract.test_order import post, ran, rows
-from tests.contract.waits.looks import waiting, waits
+from tests.contract.test_order import post, rows
+from tests.contract.waits.looks import ran, waiting, waits
 
 MANY = 6
 

@@ -12,8 +12,8 @@ from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, database_of, elsewhere
-from tests.contract.test_order import post, ran, rows
-from tests.contract.waits.looks import ends, failing, waiting, waits
+from tests.contract.test_order import post, rows
+from tests.contract.waits.looks import ends, failing, ran, waiting, waits
 from tests.contract.waits.many_threads import THREADS, done_by_two
 
 

@@ -5,13 +5,13 @@ See `tests/contract/transactions/test_locks_of_callers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine
 
 from tests import requirements as needs
 from tests.contract.work_queue.conftest import MakeWork
@@ -64,13 +64,6 @@ ACTIONS: dict[str, Callable[[TaskRef, DocRef], Any]] = {
 @pytest.fixture
 def work(make_work: MakeWork) -> WorkQueue:
     return make_work(claimant="me")
-
-
-@pytest.fixture
-def caller(database_url: URL) -> Iterator[Engine]:
-    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
-    yield engine
-    engine.dispose()
 
 
 def others_work(work: WorkQueue, connection: Connection) -> None:
