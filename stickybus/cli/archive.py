@@ -21,7 +21,7 @@ from stickybus.cli.archive_options import (
 )
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.moments import moment
-from stickybus.cli.output import console, plural, write_json
+from stickybus.cli.output import plural, say, write_json
 from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, Url, connected, opened, url_of
 
@@ -108,22 +108,15 @@ def archive(
         write_json(asdict(done))
         return
     if done.finished:
-        console().print(
-            f"{plural(done.finished, 'row')} deleted that an earlier run had archived",
-            markup=False,
-        )
+        say(f"{plural(done.finished, 'row')} deleted that an earlier run had archived")
     files = f"{plural(done.files, 'file')} ({decimal(done.size_bytes)})"
     from history_pipeline.rows.kind import kind_of
 
     history = kind_of(table).history(table).name
-    console().print(
-        (
-            f"{plural(done.entries, 'row')} moved from {history} to {files} in {done.target}"
-            if done.entries
-            else f"nothing to archive: no row of {history} ended before {done.before.isoformat()}"
-        ),
-        markup=False,
-        soft_wrap=True,
+    say(
+        f"{plural(done.entries, 'row')} moved from {history} to {files} in {done.target}"
+        if done.entries
+        else f"nothing to archive: no row of {history} ended before {done.before.isoformat()}"
     )
 
 
@@ -161,14 +154,11 @@ def compact(
     if as_json:
         write_json(asdict(done))
     elif done.run is None:
-        console().print(
-            f"nothing to do: {done.target} has no more files than it needs", markup=False
-        )
+        say(f"nothing to do: {done.target} has no more files than it needs")
     else:
-        console().print(
+        say(
             f"{plural(done.files_before, 'file')} of {plural(done.days, 'day')} are "
-            f"{done.files_after} now, with {plural(done.entries, 'row')}",
-            markup=False,
+            f"{done.files_after} now, with {plural(done.entries, 'row')}"
         )
 
 
@@ -212,14 +202,8 @@ def expire(
         f"{plural(done.entries, 'row')} of {plural(done.days, 'day')} ({done.first_day} to "
         f"{done.last_day})"
     )
-    console().print(
-        (
-            f"{gone} are gone, with {plural(done.files, 'file')} ({decimal(done.size_bytes)})"
-            if done.run
-            else (
-                f"nothing to do: no day of {done.target} was over before {done.before.isoformat()}"
-            )
-        ),
-        markup=False,
-        soft_wrap=True,
+    say(
+        f"{gone} are gone, with {plural(done.files, 'file')} ({decimal(done.size_bytes)})"
+        if done.run
+        else (f"nothing to do: no day of {done.target} was over before {done.before.isoformat()}")
     )

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from stickybus.cli.exit_codes import BAD_DATA, INTERRUPTED
-from stickybus.cli.output import console, errors, plural, write_json, write_table
+from stickybus.cli.output import plural, remark, say, write_json, write_table
 from stickybus.cli.progress import bar, stoppable
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def _tell(result: BulkResult, done: str) -> None:
     line = f"{result.changed:,} of {plural(result.matched, 'entry')} {done}"
     if result.skipped:
         line += f"; {result.skipped:,} were changed or started by others meanwhile"
-    console().print(line, markup=False)
+    say(line)
     for one in result.errors:
-        errors().print(f"entry {one.record_id}: {one.error}", markup=False)
+        remark(f"entry {one.record_id}: {one.error}")
     if result.stopped:
-        errors().print("Stopped after a batch: run the command again to go on.", markup=False)
+        remark("Stopped after a batch: run the command again to go on.")
 
 
 def _preview(result: BulkResult, done: str) -> None:
@@ -84,6 +84,4 @@ def _preview(result: BulkResult, done: str) -> None:
     title = f"{plural(result.matched, 'entry')} would be {done}; the first:"
     write_table(title, PREVIEW, rows, empty="No entry matches.")
     if rows:
-        console().print(
-            "Nothing was changed: this was a dry run. To do it, add --yes", markup=False
-        )
+        say("Nothing was changed: this was a dry run. To do it, add --yes")

@@ -12,7 +12,7 @@ import typer
 from stickybus.cli.bulk import Yes
 from stickybus.cli.exit_codes import INTERRUPTED
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.progress import bar, stoppable
 from stickybus.cli.target import Json
 from stickybus.cli.work import Force, Opening, Queue, opening
@@ -64,15 +64,14 @@ def clear(
     if as_json:
         write_json({"done": yes, "matched": matched, "deleted": deleted, "stopped": stopped})
     elif yes:
-        console().print(f"{plural(deleted, 'task')} deleted", markup=False)
+        say(f"{plural(deleted, 'task')} deleted")
     else:
-        console().print(
+        say(
             f"{plural(matched, 'task')} would be deleted, {tasks - matched:,} would stay. Nothing "
-            "was changed: this was a dry run. To do it, add --yes",
-            markup=False,
+            "was changed: this was a dry run. To do it, add --yes"
         )
     if stopped:
-        errors().print("Stopped after a batch: run the command again to go on.", markup=False)
+        remark("Stopped after a batch: run the command again to go on.")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -10,7 +10,7 @@ import typer
 from queue_core.errors import DatabaseUnreachableError
 from sql.doctor.finding import Finding, Severity
 from stickybus.cli.moments import duration
-from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.output import plural, say, write_json, write_table
 from stickybus.cli.target import Json, Url, inspected, url_of
 
 STATEMENT_SECONDS = 5.0
@@ -92,10 +92,10 @@ def _tell(database: str, found: list[Finding], *, as_json: bool) -> None:
     )
     cures = [finding for finding in found if finding.cure]
     if cures:
-        console().print("\nCures, worst first")
+        say("\nCures, worst first")
     for finding in cures:
         # In one piece, to be copied.
         line = f"  {finding.check} ({finding.subject}): {finding.cure}"
-        console().print(line, markup=False, soft_wrap=True)
+        say(line)
     if found:
-        console().print(f"\nMore on each: {found[0].page.partition('#')[0]}")
+        say(f"\nMore on each: {found[0].page.partition('#')[0]}")

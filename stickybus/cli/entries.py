@@ -23,7 +23,7 @@ from stickybus.cli.entry_options import (
     keys_of,
 )
 from stickybus.cli.entry_output import facts_of, write_entries
-from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected
 from stickybus.cli.usage import UsageError
 
@@ -194,13 +194,11 @@ def explain(
     if as_json:
         write_json(msgspec.to_builtins(found))
         return
-    console().print(
+    say(
         f"Entry {record_id} of {table} ({found.class_name}, {found.queue_name}) is "
-        f"{found.state.value}.",
-        markup=False,
-        soft_wrap=True,
+        f"{found.state.value}."
     )
-    console().print(str(found), markup=False, soft_wrap=True)
+    say(str(found))
 
 
 for command in (retry, discard, release, remove):

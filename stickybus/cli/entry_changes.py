@@ -12,7 +12,7 @@ from queue_core.model.states import State
 from stickybus.cli.entry_options import DEFAULT_TABLE, Key1, Key2, Queue, keys_of
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import duration
-from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
@@ -187,7 +187,7 @@ def remove(
             if as_json:
                 write_json({"removed": removed})
             else:
-                console().print(f"{plural(removed, 'entry')} removed", markup=False)
+                say(f"{plural(removed, 'entry')} removed")
             return
         _each(
             record_ids or [],
@@ -215,7 +215,9 @@ def _each(
         write_json(told)
     else:
         for done in told:
-            target = errors() if "error" in done else console()
-            target.print(done["error"] if "error" in done else sentence(done), markup=False)
+            if "error" in done:
+                remark(done["error"])
+            else:
+                say(sentence(done))
     if any("error" in done for done in told):
         raise typer.Exit(BAD_DATA)

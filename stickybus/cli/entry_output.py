@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.output import plural, say, write_json, write_table
 
 if TYPE_CHECKING:
     from queue_core.model.entry import Entry, Located
@@ -58,7 +58,7 @@ def write_entries(
     ]
     write_table(title, shown, rows, empty="No entry matches.")
     if len(found) == limit:
-        console().print(f"The first {limit:,}; show more with --limit.", markup=False)
+        say(f"The first {limit:,}; show more with --limit.")
 
 
 def _payload_text(located: Located) -> str | None:

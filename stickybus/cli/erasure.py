@@ -11,7 +11,7 @@ import typer
 from history_pipeline.extras import check_arrow
 from stickybus.cli.archive_options import Folder
 from stickybus.cli.entry_options import AnyTable, Key1, Key2, Keys, keys_of
-from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, Url, connected, opened, url_of
 from stickybus.cli.usage import UsageError
 
@@ -129,9 +129,7 @@ def _tell(found: Sequence[Erased], *, yes: bool) -> None:
     ]
     write_table("Erased" if yes else "Would be erased", ERASED, rows, empty="")
     if not yes:
-        console().print(
-            "Nothing was erased: this was a dry run. To erase it, add --yes", markup=False
-        )
+        say("Nothing was erased: this was a dry run. To erase it, add --yes")
 
 
 def _named(ids: Sequence[int]) -> str | None:

@@ -10,7 +10,7 @@ import typer
 from history_pipeline.extras import check_arrow
 from stickybus.cli.archive_options import ArchivedTable, Folder
 from stickybus.cli.entry_options import DEFAULT_TABLE
-from stickybus.cli.output import console, plural, write_json
+from stickybus.cli.output import plural, say, write_json
 from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, Url, url_of
 
@@ -48,9 +48,7 @@ def export(
     if as_json:
         write_json(asdict(done))
         return
-    console().print(
+    say(
         f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}, "
-        f"version {done.version}: {done.added} added, {done.removed} removed",
-        markup=False,
-        soft_wrap=True,
+        f"version {done.version}: {done.added} added, {done.removed} removed"
     )

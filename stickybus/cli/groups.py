@@ -9,7 +9,7 @@ import typer
 
 from queue_core.model.group import GroupStatus
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
-from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 
 COLUMNS = {
@@ -93,7 +93,7 @@ def seal(
         write_json({"sealed": newly})
     else:
         how = "is sealed" if newly else "was sealed before"
-        console().print(f"group {group} {how}", markup=False)
+        say(f"group {group} {how}")
 
 
 def _write(found: list[GroupStatus], *, as_json: bool) -> None:

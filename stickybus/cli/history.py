@@ -27,7 +27,7 @@ from stickybus.cli.entry_options import (
 from stickybus.cli.entry_output import write_entries
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
-from stickybus.cli.output import console, errors, plural, write_json, write_table
+from stickybus.cli.output import plural, remark, say, write_json, write_table
 from stickybus.cli.progress import bar
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained, url_of
 from stickybus.cli.usage import UsageError
@@ -185,7 +185,7 @@ def truncate(
     if as_json:
         write_json({"table": f"{table}_history", "removed": removed})
     else:
-        console().print(f"{plural(removed, 'row')} removed from {table}_history", markup=False)
+        say(f"{plural(removed, 'row')} removed from {table}_history")
 
 
 @app.command()
@@ -279,10 +279,6 @@ def _tell_forgotten(found: list[Forgotten], *, yes: bool) -> None:
     ]
     write_table("Deleted" if yes else "Would be deleted", FORGOTTEN, rows, empty="")
     if not yes:
-        console().print(
-            "Nothing was deleted: this was a dry run. To delete it, add --yes", markup=False
-        )
+        say("Nothing was deleted: this was a dry run. To delete it, add --yes")
     elif any(one.running for one in found):
-        errors().print(
-            "Entries that run were not touched: run it again when they have ended.", markup=False
-        )
+        remark("Entries that run were not touched: run it again when they have ended.")

@@ -10,7 +10,7 @@ import typer
 from queue_core.model.limit import Limit
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import duration
-from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
 
@@ -109,7 +109,7 @@ def limit(
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:
-        console().print(f"{queue} is limited to {made.told}", markup=False, soft_wrap=True)
+        say(f"{queue} is limited to {made.told}")
 
 
 def unlimit(
@@ -128,7 +128,7 @@ def unlimit(
         write_json({"unlimited": removed})
     else:
         end = "is limited no more" if removed else "was not limited"
-        console().print(f"{queue} {end}", markup=False, soft_wrap=True)
+        say(f"{queue} {end}")
 
 
 def limits(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:

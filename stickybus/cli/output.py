@@ -27,6 +27,16 @@ def errors() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+def say(text: str) -> None:
+    """A result in words, in one piece; nothing in it is markup."""
+    console().print(text, markup=False, soft_wrap=True)
+
+
+def remark(text: str) -> None:
+    """Something besides the result, to standard error; nothing in it is markup."""
+    errors().print(text, markup=False)
+
+
 def write_json(value: Any) -> None:
     """One JSON document."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
@@ -37,7 +47,7 @@ def write_table(
 ) -> None:
     """A table of `rows`; `columns` maps their keys to headings. Numbers stand on the right."""
     if not rows:
-        console().print(empty, markup=False)
+        say(empty)
         return
     table = Table(
         title=title,

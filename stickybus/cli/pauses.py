@@ -11,7 +11,7 @@ import typer
 from queue_core.model.pause import Pause
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import aware, duration
-from stickybus.cli.output import console, errors, write_json, write_table
+from stickybus.cli.output import remark, say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
 
@@ -81,18 +81,15 @@ def pause(
             handler=handler, order_key=order_key, reason=reason, until=_until(until), by=by
         )
     if not _is_known(url, table, queue):
-        errors().print(
+        remark(
             f"No entry is in the queue {queue} of {table}, and no live node serves it: is the name "
-            f"right? To take the pause back: stickybus resume {queue} --table {table}",
-            markup=False,
+            f"right? To take the pause back: stickybus resume {queue} --table {table}"
         )
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:
         end = f"until {made.until:%Y-%m-%d %H:%M:%S} UTC" if made.until else "until it is resumed"
-        console().print(
-            f"{_named(queue, handler or order_key)} is paused {end}", markup=False, soft_wrap=True
-        )
+        say(f"{_named(queue, handler or order_key)} is paused {end}")
 
 
 def resume(
@@ -119,9 +116,7 @@ def resume(
         write_json({"resumed": resumed})
     else:
         end = "is resumed" if resumed else "was not paused"
-        console().print(
-            f"{_named(queue, handler or order_key)} {end}", markup=False, soft_wrap=True
-        )
+        say(f"{_named(queue, handler or order_key)} {end}")
 
 
 def pauses(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:

@@ -18,7 +18,7 @@ from queue_core.model.lanes import ANY_NODE
 from stickybus.cli import line_source
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
 from stickybus.cli.moments import duration
-from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.post_options import (
     Conflict,
     Event,
@@ -285,13 +285,13 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
         )
         return
     ids = f" (ids {report.first_id} to {report.last_id})" if report.posted else ""
-    console().print(f"{plural(report.posted, 'entry')} posted to {queue_name}{ids}", markup=False)
+    say(f"{plural(report.posted, 'entry')} posted to {queue_name}{ids}")
     if report.found:
-        console().print(f"{plural(report.found, 'line')} had keys that were taken", markup=False)
+        say(f"{plural(report.found, 'line')} had keys that were taken")
     if report.complete:
         return
     for bad in report.bad_lines:
-        errors().print(f"line {bad['line']}: {bad['reason']}", markup=False)
+        remark(f"line {bad['line']}: {bad['reason']}")
     if report.at_commit:
         told = f"Lines {first} to {last} may be posted, or not: nothing has answered. Look, then"
     elif report.bad_lines:
@@ -301,4 +301,4 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
         )
     else:
         told = f"Nothing from line {first} on was posted:"
-    errors().print(f"{told} go on with --from-line {first}.", markup=False)
+    remark(f"{told} go on with --from-line {first}.")

@@ -10,7 +10,7 @@ import typer
 
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.moments import moment
-from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.output import plural, say, write_json, write_table
 from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 
@@ -107,16 +107,12 @@ def replay(
         empty="No archived entry matches.",
     )
     if done.without_payload:
-        console().print(
+        say(
             f"{plural(done.without_payload, 'entry')} more can't be posted: payloads that were not "
-            "archived, or erased",
-            markup=False,
-            soft_wrap=True,
+            "archived, or erased"
         )
     if yes:
-        console().print(f"{plural(done.posted, 'entry')} posted", markup=False)
+        say(f"{plural(done.posted, 'entry')} posted")
     elif done.entries:
         write_table("The first of them", FIRST, done.first, empty="")
-        console().print(
-            "Nothing was posted: this was a dry run. To post them, add --yes", markup=False
-        )
+        say("Nothing was posted: this was a dry run. To post them, add --yes")

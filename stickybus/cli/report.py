@@ -11,7 +11,7 @@ import typer
 
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
-from stickybus.cli.output import console, write_json
+from stickybus.cli.output import say, write_json
 from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError
@@ -137,9 +137,9 @@ def report(
         write_json(document(found))
     else:
         for line in (verdict.headline, *verdict.details):
-            console().print(line, markup=False, soft_wrap=True)
+            say(line)
         for written in filter(None, (to, figures)):
-            console().print(f"written: {written}", markup=False, soft_wrap=True)
+            say(f"written: {written}")
     if verdict.standing is Standing.FAULTY:
         raise typer.Exit(BAD_DATA)
 

@@ -21,7 +21,7 @@ from rich.progress import (
 
 from queue_core.errors import SchemaMissingError, SchemaTooNewError
 from sql.names import DEFAULT_TABLES, DIALECTS
-from stickybus.cli.output import console, errors, write_json
+from stickybus.cli.output import errors, say, write_json
 from stickybus.cli.target import Json, Url, connected, url_of
 from stickybus.cli.usage import UsageError
 
@@ -75,7 +75,7 @@ def _tell(
     if as_json:
         write_json({"database": database.url.render_as_string(), **asdict(report), **facts})
     else:
-        console().print(f"{database.url.render_as_string()}: {done}", markup=False, soft_wrap=True)
+        say(f"{database.url.render_as_string()}: {done}")
 
 
 @app.command()

@@ -11,7 +11,7 @@ import typer
 from queue_core.model.pause import Pause
 from stickybus.cli.circuits import write_circuits
 from stickybus.cli.nodes import write_nodes
-from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.output import console, plural, say, write_json, write_table
 from stickybus.cli.pauses import write_pauses
 from stickybus.cli.recurring import write_schedules
 from stickybus.cli.target import Json, Url, inspected
@@ -127,7 +127,7 @@ def status(
     dead = sum(queue.dead_letters for queue in found.queues)
     if dead:
         line = f"{plural(dead, 'dead letter')}. See: stickybus history list --dead-letters"
-        console().print(f"\n{line}", markup=False, soft_wrap=True)
+        say(f"\n{line}")
     if found.differences:
         names = ", ".join(difference.class_name for difference in found.differences[:TYPES_SHOWN])
         more = len(found.differences) - TYPES_SHOWN
@@ -136,7 +136,7 @@ def status(
             f"{names}{f' and {more} more' if more > 0 else ''}: each node runs its share of these "
             "events with its own. See: stickybus doctor"
         )
-        console().print(f"\n{line}", markup=False, soft_wrap=True)
+        say(f"\n{line}")
 
 
 def _builtins(difference: Difference) -> dict[str, object]:

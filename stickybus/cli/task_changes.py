@@ -10,7 +10,7 @@ import typer
 from queue_core.errors import StickybusError
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import errors
+from stickybus.cli.output import remark
 from stickybus.cli.target import Json
 from stickybus.cli.task_output import HiddenValues, Id, read, write
 from stickybus.cli.work import Force, Opening, Queue, opening, seconds, value_of
@@ -163,7 +163,7 @@ def rm(
             try:
                 deleted.append(_delete(work, one, retries, force=force))
             except StickybusError as error:
-                errors().print(f"task {one}: {error}", markup=False)
+                remark(f"task {one}: {error}")
                 left.append(one)
     write("deleted", deleted, omit_values=omit_values, as_json=as_json)
     if left:
@@ -182,10 +182,7 @@ def _delete(work: WorkQueue, task_id: str, retries: int, *, force: bool) -> Task
             if not retries:
                 raise
         retries -= 1
-        errors().print(
-            f"task {task_id}: another holds or has changed it; again in {RETRY_SECONDS:g} s",
-            markup=False,
-        )
+        remark(f"task {task_id}: another holds or has changed it; again in {RETRY_SECONDS:g} s")
         threading.Event().wait(RETRY_SECONDS)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import errors, write_json, write_table
+from stickybus.cli.output import remark, write_json, write_table
 from stickybus.cli.target import Json
 from stickybus.cli.work import (
     AnyJson,
@@ -135,7 +135,7 @@ def doc_rm(
         if found:
             work.modify(found[0].delete())
     if not found:
-        errors().print(f"stickybus: there is no doc {doc_id} in {namespace}", markup=False)
+        remark(f"stickybus: there is no doc {doc_id} in {namespace}")
         raise typer.Exit(BAD_DATA)
     _write(found, as_json=as_json)
 

@@ -11,7 +11,7 @@ from history_pipeline.rows.parts import Part
 from stickybus.cli.archive_options import SearchedArchive
 from stickybus.cli.moments import moment
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.output import plural, say, write_json, write_table
 from stickybus.cli.progress import bar
 from stickybus.cli.target import Json
 from stickybus.cli.task_output import write_list
@@ -65,7 +65,7 @@ def keep_history(
         write_json({"queue": queue, "keeps": not off})
     else:
         kept = "no history any more" if off else "history from now on"
-        console().print(f"{queue} keeps {kept}", markup=False)
+        say(f"{queue} keeps {kept}")
 
 
 @grouped(opened=opening)
@@ -196,4 +196,4 @@ def truncate_history(
     if as_json:
         write_json({"removed": removed})
     else:
-        console().print(f"{plural(removed, 'task')} removed from history", markup=False)
+        say(f"{plural(removed, 'task')} removed from history")

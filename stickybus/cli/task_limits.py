@@ -10,7 +10,7 @@ import typer
 
 from stickybus.cli.moments import duration
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json
 from stickybus.cli.work import Opening, Queue, opening
 from work_queue.limit import QueueLimit
@@ -70,7 +70,7 @@ def limit(
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:
-        console().print(f"{queue} is limited to {made.told}", markup=False, soft_wrap=True)
+        say(f"{queue} is limited to {made.told}")
 
 
 @grouped(opened=opening)
@@ -86,7 +86,7 @@ def unlimit(*, queue: Queue, as_json: Json = False, opened: Opening) -> None:
         write_json({"unlimited": removed})
     else:
         end = "is limited no more" if removed else "was not limited"
-        console().print(f"{queue} {end}", markup=False, soft_wrap=True)
+        say(f"{queue} {end}")
 
 
 @grouped(opened=opening)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from stickybus.cli.exit_codes import BAD_DATA
-from stickybus.cli.output import errors, plural, write_json, write_table
+from stickybus.cli.output import plural, remark, write_json, write_table
 from stickybus.cli.work import facts, row
 from work_queue.finished_task import FinishedTask
 from work_queue.task import Task
@@ -77,5 +77,5 @@ def write(done: str, tasks: Sequence[Task], *, omit_values: bool, as_json: bool)
 
 def refuse(why: str) -> NoReturn:
     """End the command, which has found nothing to do."""
-    errors().print(f"stickybus: {why}", markup=False)
+    remark(f"stickybus: {why}")
     raise typer.Exit(BAD_DATA)

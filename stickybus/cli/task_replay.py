@@ -10,7 +10,7 @@ import typer
 from stickybus.cli.bulk import Yes
 from stickybus.cli.exit_codes import INTERRUPTED
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import console, errors, plural, write_json, write_table
+from stickybus.cli.output import plural, remark, say, write_json, write_table
 from stickybus.cli.progress import bar, stoppable
 from stickybus.cli.target import Json
 from stickybus.cli.work import Opening, Queue, opening, row
@@ -76,7 +76,7 @@ def replay(
     else:
         _preview(result)
     if result.stopped:
-        errors().print("Stopped after a batch: run the command again to go on.", markup=False)
+        remark("Stopped after a batch: run the command again to go on.")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -84,7 +84,7 @@ def _tell(result: Replayed) -> None:
     line = f"{result.replayed:,} of {plural(result.matched, 'task')} replayed"
     if result.skipped:
         line += f"; {result.skipped:,} were held or changed by others meanwhile"
-    console().print(line, markup=False)
+    say(line)
 
 
 def _preview(result: Replayed) -> None:
@@ -92,6 +92,4 @@ def _preview(result: Replayed) -> None:
     title = f"{plural(result.matched, 'task')} would be replayed; the first:"
     write_table(title, PREVIEW, rows, empty="No failed task matches.")
     if rows:
-        console().print(
-            "Nothing was changed: this was a dry run. To do it, add --yes", markup=False
-        )
+        say("Nothing was changed: this was a dry run. To do it, add --yes")

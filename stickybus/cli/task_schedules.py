@@ -10,7 +10,7 @@ import typer
 
 from queue_core.model.missed_policy import MissedPolicy
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json
 from stickybus.cli.work import Opening, Queue, opening, seconds, value_of
 
@@ -74,7 +74,7 @@ def recur(
         write_json(msgspec.to_builtins(made))
     else:
         told = f"{queue} gets a task by {name}, {made.told}, next at {made.next_due}"
-        console().print(told, markup=False, soft_wrap=True)
+        say(told)
 
 
 @grouped(opened=opening)
@@ -90,7 +90,7 @@ def stop_recurring(*, queue: Queue, name: Name, as_json: Json = False, opened: O
         write_json({"stopped": stopped})
     else:
         end = "was stopped" if stopped else "was not there"
-        console().print(f"{name} of {queue} {end}", markup=False, soft_wrap=True)
+        say(f"{name} of {queue} {end}")
 
 
 @grouped(opened=opening)

@@ -11,7 +11,7 @@ from history_pipeline.extras import check_arrow
 from stickybus.cli.archive_options import ArchivedTable, Folder
 from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.exit_codes import BAD_DATA
-from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.steps import steps
 from stickybus.cli.target import Json, Url, url_of
 
@@ -67,19 +67,15 @@ def verify(
         write_json(asdict(done))
     else:
         for path in done.damaged:
-            errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
+            remark(f"damaged or missing: {done.target}/{path}")
         for path in done.lost:
-            errors().print(
+            remark(
                 f"missing: {done.target}/{path}. The next archive or compaction writes it anew "
-                "from the database",
-                markup=False,
-                soft_wrap=True,
+                "from the database"
             )
-        console().print(
+        say(
             f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: "
-            f"{_verdict(done)}",
-            markup=False,
-            soft_wrap=True,
+            f"{_verdict(done)}"
         )
     if done.damaged or done.lost:
         raise typer.Exit(BAD_DATA)
