@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from queue_core.errors import StickybusError
-from work_queue.refs import Ref, TaskRef
+from work_queue.refs import DocRef, Ref, SetRef, TaskRef
 
 SHOWN = 5
 """Faults that a message names; the error has them all."""
@@ -79,12 +79,10 @@ def refusal(what: str, faults: Iterable[Fault]) -> DependencyError:
 
 
 def _told(ref: Ref) -> str:
-    if isinstance(ref, TaskRef):
-        return f"task {ref.id!r} at version {ref.version}" + (
-            f" in {ref.queue!r}" if ref.queue else ""
-        )
-    name = getattr(ref, "id", None) or getattr(ref, "key", "")
-    return (
-        f"{'doc' if hasattr(ref, 'id') else 'doc set'} {name!r} of {ref.namespace!r} at version "
-        f"{ref.version}"
-    )
+    match ref:
+        case TaskRef(id=id_, version=version, queue=queue):
+            return f"task {id_!r} at version {version}" + (f" in {queue!r}" if queue else "")
+        case DocRef(namespace=namespace, id=id_, version=version):
+            return f"doc {id_!r} of {namespace!r} at version {version}"
+        case SetRef(namespace=namespace, key=key, version=version):
+            return f"doc set {key!r} of {namespace!r} at version {version}"
