@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from uuid import uuid4
 
 from history_pipeline.errors import ArchiveTargetError
+from queue_core.runtime.synced import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +156,7 @@ class LocalStorage:
             new.replace(final)
         finally:
             new.unlink(missing_ok=True)
-        _sync(final.parent)
+        sync(final.parent)
 
     def new(self, path: str | Path) -> BinaryIO:
         """A file to be written, for its owner alone, in a folder that is there."""
@@ -170,12 +171,12 @@ class LocalStorage:
             file.chmod(_FILE)
             # Hadoop's own checksum. The manifest has a better one, and vouches for no other file.
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-            _sync(file)
+            sync(file)
         for folder in sorted(folders, reverse=True):
             if "/" in folder:
                 (self._root / folder).chmod(_FOLDER)
-            _sync(self._root / folder)
-        _sync(self._root)
+            sync(self._root / folder)
+        sync(self._root)
 
     def remove(self, path: str) -> None:
         """See `Storage`."""
@@ -298,11 +299,3 @@ def _private(path: str, flags: int) -> int:
 def hidden(path: str) -> bool:
     """Whether a path is none of a file of rows."""
     return any(part.startswith(_HIDDEN) for part in path.split("/"))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from queue_core.errors import ConfigurationError
+from queue_core.runtime.synced import sync
 from work_queue.modification import Insert
 from work_queue.task import Task
 from work_queue.workers.job import Job
@@ -61,14 +62,5 @@ def _write(folder: Path, task: Task) -> Path:
         part.replace(folder / name)
     finally:
         part.unlink(missing_ok=True)
-    _sync(folder)
+    sync(folder)
     return folder / name
-
-
-def _sync(folder: Path) -> None:
-    """Let the names in a folder be on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
