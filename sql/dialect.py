@@ -18,9 +18,9 @@ from sql.capabilities import Capabilities
 from sql.drivers.bulk import BulkReads
 from sql.drivers.raw import RawDriver
 from sql.families import Family
-from sql.limits import Limits
 from sql.partitions import Partitions
 from sql.settling import Ended, OpenDatabase
+from sql.time_limits import TimeLimits
 from sql.watching import Heard, Hint, Notifier, Watch
 from sql.writer_lock import NO_LOCK, WriterLock
 
@@ -56,7 +56,7 @@ class Dialect:
     """The division of history."""
     raw: RawDriver
     """Callers' connections by this database's own driver."""
-    _limits: Limits
+    _limits: TimeLimits
     """Of the connections, since `connect_options`."""
 
     def statements_for(self, family: Family[S]) -> type[S]:

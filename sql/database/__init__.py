@@ -16,7 +16,7 @@ from sql.database.engines import Engines
 from sql.database.given_connections import GivenConnections
 from sql.database.kept_connections import KeptConnections
 from sql.drivers.hot_path import LAZY
-from sql.limits import Limits
+from sql.time_limits import TimeLimits
 from sql.transient import OWN_TRANSACTION, Patience, persist
 from sql.writer_lock import NO_LOCK
 
@@ -70,7 +70,7 @@ class Database:
         self.kept = KeptConnections(engines)
         self.given = GivenConnections(engines)
         # Else a dead network, or a lock that stays, would hold up a caller for each try anew.
-        self._patience = OWN_TRANSACTION.within(Limits(statement_timeout_seconds).statement)
+        self._patience = OWN_TRANSACTION.within(TimeLimits(statement_timeout_seconds).statement)
 
     @property
     def engines(self) -> list[Engine]:

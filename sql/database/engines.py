@@ -13,8 +13,8 @@ from sql.database.idle_connections import IdleConnections
 from sql.dialect import Dialect
 from sql.drivers.hot_path import OURS, Use
 from sql.errors import UnsupportedDatabaseError
-from sql.limits import Limits
 from sql.registry import own_url, recognised
+from sql.time_limits import TimeLimits
 
 EACH_COMMITS: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
 """Options of an engine on whose connections each statement is a transaction."""
@@ -88,7 +88,7 @@ class Engines:
             return {
                 key: value for key, value in connecting.items() if key == "isolation_level"
             } | options
-        seconds = Limits(limits["statement_timeout_seconds"]).statement
+        seconds = TimeLimits(limits["statement_timeout_seconds"]).statement
         pool = {"pool_reset_on_return": None, "max_overflow": 50, "pool_timeout": seconds}
         return connecting | pool | options
 

@@ -7,7 +7,7 @@ import socket
 
 from sqlalchemy.exc import DisconnectionError
 
-from sql.limits import milliseconds
+from sql.time_limits import milliseconds
 
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """TCP's options on our connections: seconds of silence, seconds between probes, probes."""

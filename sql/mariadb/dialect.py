@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine
 
-from sql.limits import Limits, milliseconds, whole
 from sql.mariadb.keys import MariaDBKeys
 from sql.mariadb.statements import MariaDBStatements
 from sql.mariadb.work import (
@@ -15,6 +14,7 @@ from sql.mariadb.work import (
 )
 from sql.mysql.dialect import MySQL
 from sql.mysql.sessions import OLDER
+from sql.time_limits import TimeLimits, milliseconds, whole
 
 
 class MariaDB(MySQL):
@@ -43,7 +43,7 @@ class MariaDB(MySQL):
         del connection
         return OLDER
 
-    def _time_outs(self, limits: Limits) -> dict[str, str]:
+    def _time_outs(self, limits: TimeLimits) -> dict[str, str]:
         lock = str(whole(limits.lock))
         return {
             "innodb_lock_wait_timeout": lock,

@@ -20,7 +20,6 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from sql.dialect import Dialect
 from sql.drivers.sockets import check_socket, keep_alive
-from sql.limits import Limits, milliseconds, whole
 from sql.mysql import insert_new as _insert_new  # noqa: F401 -- registers forms for the compiler
 from sql.mysql import settling, sleepers, tls_errors
 from sql.mysql.bulk import MySQLBulkReads
@@ -32,6 +31,7 @@ from sql.mysql.sessions import sessions_of
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkHistory, MySQLWorkTasks
 from sql.settling import Ended, OpenDatabase
+from sql.time_limits import TimeLimits, milliseconds, whole
 from sql.watching import Heard, Notifier, Watch
 
 TOO_LARGE = (1153,)
@@ -101,7 +101,7 @@ class MySQL(Dialect):
         self, *, statement_timeout_seconds: float, application_name: str
     ) -> dict[str, Any]:
         del application_name
-        self._limits = Limits(statement_timeout_seconds)
+        self._limits = TimeLimits(statement_timeout_seconds)
         return {
             "connect_args": {
                 "charset": "utf8mb4",
@@ -147,7 +147,7 @@ class MySQL(Dialect):
         event.listen(engine, "connect", configure)
         event.listen(engine, "checkout", lambda driver, *_: self.check_open(driver))
 
-    def _time_outs(self, limits: Limits) -> dict[str, str]:
+    def _time_outs(self, limits: TimeLimits) -> dict[str, str]:
         """The server's settings for a session."""
         lock = str(whole(limits.lock))
         # Of MySQL's statements it limits only those that read.

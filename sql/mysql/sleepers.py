@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DisconnectionError
 
 from sql.drivers.detached import detached
-from sql.limits import milliseconds
+from sql.time_limits import milliseconds
 from sql.watching import Bell, Heard, Watch
 
 SLEEP_SECONDS = 30

@@ -23,7 +23,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from sql.dialect import MARK, Dialect
 from sql.drivers.hot_path import OURS, Use
 from sql.drivers.sockets import check_socket, keep_alive
-from sql.limits import Limits, milliseconds
 from sql.postgresql import notify, settling
 from sql.postgresql.bulk import PostgreSQLBulkReads
 from sql.postgresql.capabilities import POSTGRESQL
@@ -35,6 +34,7 @@ from sql.postgresql.statements import PostgreSQLStatements
 from sql.postgresql.work import PostgreSQLWorkTasks
 from sql.settling import Ended, OpenDatabase
 from sql.statements.base import quoted
+from sql.time_limits import TimeLimits, milliseconds
 from sql.watching import Heard, Hint, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
@@ -134,7 +134,7 @@ class PostgreSQL(Dialect):
     def connect_options(
         self, *, statement_timeout_seconds: float, application_name: str
     ) -> dict[str, Any]:
-        self._limits = Limits(statement_timeout_seconds)
+        self._limits = TimeLimits(statement_timeout_seconds)
         return {
             "connect_args": {
                 "application_name": application_name,

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, bindparam, func, select
 
 from sql.drivers.detached import detached
-from sql.limits import milliseconds
+from sql.time_limits import milliseconds
 from sql.watching import Heard, Hint, Watch
 
 LISTEN_SECONDS = 10.0

@@ -35,7 +35,6 @@ from sqlalchemy.exc import DBAPIError
 from sql.dialect import MARK, Dialect
 from sql.drivers.hot_path import LAZY, OURS, Use
 from sql.errors import UnsupportedDatabaseError
-from sql.limits import Limits, milliseconds
 from sql.settling import Ended, OpenDatabase
 from sql.sqlite import file_watch, open_files, settling
 from sql.sqlite.capabilities import SQLITE
@@ -47,6 +46,7 @@ from sql.sqlite.raw import SQLiteRaw, commits_each
 from sql.sqlite.statements import SQLiteStatements
 from sql.sqlite.work import SQLiteWorkTasks
 from sql.sqlite.writers import Queue, SQLiteWriterLock, is_busy, not_begun
+from sql.time_limits import TimeLimits, milliseconds
 from sql.watching import Heard, Watch
 from sql.writer_lock import WriterLock
 
@@ -111,7 +111,7 @@ class SQLite(Dialect):
         self, *, statement_timeout_seconds: float, application_name: str
     ) -> dict[str, Any]:
         self._application_name = application_name
-        self._limits = Limits(statement_timeout_seconds)
+        self._limits = TimeLimits(statement_timeout_seconds)
         return {
             "connect_args": {
                 "timeout": self._limits.statement,

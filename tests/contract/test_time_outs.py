@@ -19,7 +19,7 @@ from devtools.proxy import Moment, Proxy
 from queue_core.errors import DatabaseUnreachableError
 from queue_core.model.states import State
 from sql.database import Database
-from sql.limits import ANSWER_SECONDS, LOCK_SHARE
+from sql.time_limits import ANSWER_SECONDS, LOCK_SHARE
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import Order, Recorder, database_of, ended, eventually, node_of, states

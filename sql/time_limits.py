@@ -26,7 +26,7 @@ LONGEST_SECONDS = 2_000_000.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class TimeLimits:
     """The limits of one database's connections, in seconds."""
 
     configured_seconds: float
