@@ -27,7 +27,7 @@ from sqlalchemy.util import memoized_property
 from sql.postgresql.inserts import record_fields
 from sql.statements.key_rows import Locking
 from sql.statements.key_shapes import BATCH_COLUMNS
-from sql.statements.keys import Keys
+from sql.statements.keys import Keys, changing
 
 
 class PostgreSQLKeys(Keys):
@@ -77,7 +77,4 @@ class PostgreSQLKeys(Keys):
         return statement.where(table.c.record_id == any_(ids))
 
     def _or_change(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        put = insert(self.table).from_select(list(names), statement)
-        keys = self.table.primary_key.columns
-        values = {name: put.excluded[name] for name in names if name not in keys}
-        return put.on_conflict_do_update(index_elements=list(keys), set_=values)
+        return changing(insert(self.table).from_select(list(names), statement), names)

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 
 from sql.statements.key_shapes import BATCH_COLUMNS
-from sql.statements.keys import Keys
+from sql.statements.keys import Keys, changing
 
 
 class SQLiteKeys(Keys):
@@ -50,7 +50,4 @@ class SQLiteKeys(Keys):
         return statement.select_from(joined).where(func.coalesce(condition, false()))
 
     def _or_change(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        put = insert(self.table).from_select(list(names), statement)
-        keys = self.table.primary_key.columns
-        values = {name: put.excluded[name] for name in names if name not in keys}
-        return put.on_conflict_do_update(index_elements=list(keys), set_=values)
+        return changing(insert(self.table).from_select(list(names), statement), names)

@@ -18,6 +18,7 @@ from sqlalchemy import (
     case,
     literal,
     null,
+    select,
 )
 
 from sql.capabilities import Capabilities
@@ -176,6 +177,14 @@ class PairStatements(HotStatements):
     def _by_claims(self, statement: Select[Any]) -> Select[Any]:
         """The same read of a lane in claim order, made to use the index of claims."""
         return statement
+
+    def _first_of(self, lane: str, limit: int) -> FromClause:
+        """Ids, states and headers of the first entries of a lane."""
+        main = self.main
+        columns = main.c.record_id, main.c.processing_state, main.c.headers
+        first = self._by_claims(select(*columns)).where(main.c.lane == lane)
+        ordered = first.order_by(main.c.effective_date, main.c.record_id)
+        return ordered.limit(limit).subquery("some_entries")
 
     def _as_joined(self, statement: Select[Any]) -> Select[Any]:
         """The same read, made to go from table to table in the order in which they are joined."""

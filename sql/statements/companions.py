@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, FromClause, Row, and_, exists, func, or_, select, true
+from sqlalchemy import Connection, Row, and_, exists, func, or_, select, true
 
 from sql.statements.base import AVAILABLE, WAITING, PairStatements
 from sql.tables import in_schema, queue_limit_keys, queue_order_heads, queue_ordered
@@ -99,11 +99,3 @@ class Companions(PairStatements):
         found = select(some.c.queue_name, func.min(some.c.record_id).label("record_id"))
         found = found.where(some.c.processing_state == AVAILABLE, ~has_row)
         return list(connection.execute(found.group_by(some.c.queue_name, some.c.lane)))
-
-    def _first_of(self, lane: str, limit: int) -> FromClause:
-        """The first entries of a lane."""
-        main = self.main
-        columns = main.c.record_id, main.c.processing_state, main.c.headers
-        first = self._by_claims(select(*columns)).where(main.c.lane == lane)
-        ordered = first.order_by(main.c.effective_date, main.c.record_id)
-        return ordered.limit(limit).subquery("some_entries")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Insert, Row, select
 
 from sql.statements.key_entries import KeyEntries
 from sql.statements.key_posts import KeyPosts
@@ -92,3 +92,14 @@ class Keys(KeyPosts, KeyEntries):
         statement = select(table).where(table.c.table_name == table_name, *where)
         ordered = self._looked_up(table, statement.order_by(*order).limit(limit))
         return list(connection.execute(ordered))
+
+
+def changing(put: Any, names: Sequence[str]) -> Insert:
+    """An INSERT of the columns `names`, made to change rows that are there.
+
+    `put` is the INSERT of a database that has ON CONFLICT.
+    """
+    keys = put.table.primary_key.columns
+    values = {name: put.excluded[name] for name in names if name not in keys}
+    changed: Insert = put.on_conflict_do_update(index_elements=list(keys), set_=values)
+    return changed

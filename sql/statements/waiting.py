@@ -41,10 +41,7 @@ class Waiting(Outcomes):
 
     def waiting(self, connection: Connection, *, lane: str, limit: int) -> list[Row[Any]]:
         """(record_id, headers) of WAITING entries, among the first `limit` entries of a lane."""
-        main = self.main
-        columns = main.c.record_id, main.c.processing_state, main.c.headers
-        first = self._by_claims(select(*columns)).where(main.c.lane == lane)
-        some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
+        some = self._first_of(lane, limit)
         chosen = select(some.c.record_id, some.c.headers)
         return list(connection.execute(chosen.where(some.c.processing_state == WAITING)))
 
