@@ -298,9 +298,8 @@ class _Member:
             os.kill(os.getpid(), signal.SIGKILL)
         failed = work.kind == Kind.FLAKY and context.error_count == 0
         with self._connection_held():
-            time.sleep(
-                _SLOW_SECONDS if work.kind == Kind.SLOW else _QUICK_SECONDS
-            )  # the handler's work
+            # The handler's work.
+            time.sleep(_SLOW_SECONDS if work.kind == Kind.SLOW else _QUICK_SECONDS)
         self._journal.write(
             Ended(at=monotonic(), record_id=context.record_id, claim_count=claim, failed=failed)
         )

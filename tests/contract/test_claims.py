@@ -274,9 +274,8 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(
         return claim(*arguments)
 
     vars(node.moves)["claim"] = woken
-    claimer.expect(
-        cluster.clock.now() + timedelta(seconds=0.01)
-    )  # of one that was removed meanwhile
+    # Of one that was removed meanwhile.
+    claimer.expect(cluster.clock.now() + timedelta(seconds=0.01))
     cluster.clock.advance(seconds=0.01)
     assert turn(node) == ([], 0)
 
@@ -321,9 +320,8 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     node = cluster.join("a", mode=Mode.POLLING, max_entries_claimed=2, poll_interval_seconds=60)
     backlog(node)
     late = cluster.clock.now() - timedelta(hours=1)
-    cluster.peer("b", mode=Mode.POLLING).bus.post_many(
-        [Posting(event=Order(9), at=late)]
-    )  # its hint is lost
+    # Its hint is lost.
+    cluster.peer("b", mode=Mode.POLLING).bus.post_many([Posting(event=Order(9), at=late)])
     node.lifecycle.pool.run_submitted()
     node.lifecycle.finisher.write_all()
 

@@ -116,9 +116,8 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
     bus.post(Order(3))
     eventually(lambda: not bus.find(), "all has ended")
     assert {entry.processing_state for entry in bus.history()} == {State.PROCESSED}
-    assert (
-        {1, 3} <= set(recorder.numbers()) <= {1, 2, 3}
-    )  # nobody knows whether the second was committed
+    # Nobody knows whether the second was committed.
+    assert {1, 3} <= set(recorder.numbers()) <= {1, 2, 3}
 
 
 @needs.server
@@ -181,9 +180,8 @@ def test_a_transaction_whose_commit_is_cut_raises_at_once_and_is_never_run_again
 ) -> None:
     database, numbers = Database(proxy.through(database_url)), itertools.count(1)
     try:
-        database.write(
-            lambda connection: connection.execute(text("SELECT 1"))
-        )  # opening one commits as well
+        # Opening a connection commits as well.
+        database.write(lambda connection: connection.execute(text("SELECT 1")))
         proxy.cut_at(b"COMMIT", moment)
         with within(ANSWER), pytest.raises(DBAPIError):
             database.write(lambda connection: connection.execute(orders.add(next(numbers))))

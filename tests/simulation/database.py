@@ -280,9 +280,8 @@ class Databases:
             commit(connection)
             return
         _check_alive(task)
-        if (
-            self.one_writer
-        ):  # elsewhere others would wait for this transaction's locks, and for good: in this thread
+        # Elsewhere others would wait for this transaction's locks, and for good: in this thread.
+        if self.one_writer:
             watcher.scheduler.pause("COMMIT")
         fault = task.fault
         if watcher.down or fault == Fault.COMMIT_FAILED:

@@ -171,11 +171,8 @@ class _Clocks:
     [
         ("linux", {"CLOCK_BOOTTIME": 7, "CLOCK_MONOTONIC_RAW": 4}, 107.0),
         ("darwin", {"CLOCK_MONOTONIC_RAW": 4}, 104.0),
-        (
-            "linux",
-            {"CLOCK_MONOTONIC_RAW": 4},
-            1.0,
-        ),  # which stands still there, as its monotonic clock
+        # It stands still there, as its monotonic clock.
+        ("linux", {"CLOCK_MONOTONIC_RAW": 4}, 1.0),
         ("win32", {}, 1.0),
     ],
 )

@@ -61,9 +61,8 @@ def test_commits_are_looked_up_in_batches_that_every_database_takes(
         return owned(ids, owner)
 
     monkeypatch.setattr(peer.store, "owned", counting)
-    peer.lifecycle.claim_loop.announced.add(
-        list(range(10**6, 10**6 + 70_000))
-    )  # more than a statement has parameters
+    # More than a statement has parameters.
+    peer.lifecycle.claim_loop.announced.add(list(range(10**6, 10**6 + 70_000)))
 
     peer.lifecycle.claim_loop.turn()
 

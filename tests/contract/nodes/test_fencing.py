@@ -156,10 +156,8 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(
     peer.beat()
     peer.claim()
     [running] = peer.bus.find()
-    assert (running.processing_state, running.claim_count) == (
-        State.IN_PROCESSING,
-        2,
-    )  # the sweep let it be
+    # The sweep let it be.
+    assert (running.processing_state, running.claim_count) == (State.IN_PROCESSING, 2)
 
 
 def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(

@@ -144,9 +144,8 @@ def test_more_late_entries_than_a_batch_are_all_moved_in_one_turn(cluster: Clust
 def test_late_entries_of_the_reaper_itself_starve_nobody_and_stay_its_own(cluster: Cluster) -> None:
     killed, other = cluster.join("a"), cluster.join("b")
     killed.bus.post_many([Order(number) for number in range(3)])
-    other.bus.post_many(
-        [Order(number) for number in range(100, 120)]
-    )  # older than all thresholds at the reap
+    # Older than all thresholds at the reap.
+    other.bus.post_many([Order(number) for number in range(100, 120)])
 
     cluster.bury("a", other)
 

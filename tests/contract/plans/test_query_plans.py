@@ -50,9 +50,8 @@ def database(bus: PersistentBus) -> Database:
             for table in TABLES:
                 # Autovacuum would cure the statistics some time later, in production as here.
                 connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
-                connection.exec_driver_sql(
-                    f"ALTER TABLE {table} SET UNLOGGED"
-                )  # to be filled faster
+                # To be filled faster.
+                connection.exec_driver_sql(f"ALTER TABLE {table} SET UNLOGGED")
     analyse(database.engine)
     return database
 

@@ -52,10 +52,8 @@ def test_a_payload_past_the_servers_packet_is_refused_at_once_and_leaves_connect
         lambda event: queue.recur("often", event, every=60),
     ]
     with statements_of(database_of(bus)) as sent:
-        for event in (
-            {"note": "a" * PACKET},
-            {"note": '"' * (PACKET // 3)},
-        ):  # the second is escaped twice
+        # The second is escaped twice.
+        for event in ({"note": "a" * PACKET}, {"note": '"' * (PACKET // 3)}):
             for call in calls:
                 with pytest.raises(PayloadTooLargeError, match="max_allowed_packet") as refused:
                     call(event)

@@ -64,9 +64,8 @@ def _connected(database_url: URL, tmp_path: Path) -> Iterator[None]:
     connections.settings.update(
         connections.configure_settings({"default": default, "other": other})
     )
-    connections["default"] = connections.create_connection(
-        "default"
-    )  # there may be one without a database
+    # There may be one without a database.
+    connections["default"] = connections.create_connection("default")
     yield
     for opened in connections.all(initialized_only=True):
         opened.close()
