@@ -15,7 +15,7 @@ from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.put_off_schedules import FIRST_DELAY_SECONDS
-from sql import limits
+from sql import time_limits
 from stickybus import Entry, InvalidPostError, MissedPolicy, NotificationQueue, NotificationService
 from tests import requirements as needs
 from tests.contract.cluster import QuietNode
@@ -375,7 +375,7 @@ def test_a_schedule_whose_notification_is_refused_keeps_no_other_from_firing(
 def test_a_schedule_that_an_open_transaction_has_changed_keeps_no_other_from_firing(
     make_service: MakeService, clock: ManualClock, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOCK_SHARE", 1 / 60)
+    monkeypatch.setattr(time_limits, "LOCK_SHARE", 1 / 60)
     turned = Turned(make_service(clock=clock))
     for number, name in enumerate(("a", "b"), start=1):
         turned.queue.recur(name, Order(number), every=60)

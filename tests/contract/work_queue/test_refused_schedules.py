@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 
 from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.put_off_schedules import LONGEST_DELAY_SECONDS
-from sql import limits
+from sql import time_limits
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, statements_of
 from tests.contract.refused_rows import refusing
@@ -86,7 +86,7 @@ def test_a_schedule_that_somebody_has_locked_keeps_nobody_from_claims(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(limits, "LOCK_SHARE", 1 / 60)
+    monkeypatch.setattr(time_limits, "LOCK_SHARE", 1 / 60)
     work = make_work(clock=clock)
     for name in "12":
         work.recur("a", name, name, every=60)
@@ -115,7 +115,7 @@ def test_a_file_that_is_locked_as_a_whole_is_no_failure_of_its_schedules(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(limits.Limits, "statement", 1.0)
+    monkeypatch.setattr(time_limits.TimeLimits, "statement", 1.0)
     work = make_work(clock=clock)
     work.recur("a", "beat", "beat", every=60)
     clock.advance(seconds=60)
