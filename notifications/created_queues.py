@@ -183,32 +183,14 @@ class CreatedQueues(Queues):
     ) -> Decorate: ...
 
     def queue(
-        self,
-        full_name: str,
-        *,
-        event_types: Iterable[type | str] = (),
-        serial: bool = False,
-        exactly_once: bool = False,
-        retry: RetryPolicy | None = None,
-        max_run_seconds: float | None = None,
-        codec: Codec | None = None,
-        success_on: Collection[type[Exception]] = (),
-        validate: Validate | None = None,
-        after: After | None = None,
+        self, full_name: str, *, exactly_once: bool = False, **options: Unpack[QueueOptions]
     ) -> object:
         """Decorate the handler of a queue, which is created as by `create_queue`.
 
         Args:
             full_name: `service:queue`.
-            event_types: As for `create_queue`.
-            serial: As for `create_queue`.
             exactly_once: As for `create_queue`.
-            retry: As for `create_queue`.
-            max_run_seconds: As for `create_queue`.
-            codec: As for `create_queue`.
-            success_on: As for `create_queue`.
-            validate: As for `create_queue`.
-            after: As for `create_queue`.
+            options: The other options of `create_queue`.
 
         Returns:
             A decorator, which returns the handler. `get_queue` then has the queue.
@@ -226,20 +208,7 @@ class CreatedQueues(Queues):
         create: Callable[..., NotificationQueue] = self.create_queue
 
         def decorate(handler: AnyHandler) -> AnyHandler:
-            create(
-                service_name,
-                queue_name,
-                handler,
-                event_types=event_types,
-                serial=serial,
-                exactly_once=exactly_once,
-                retry=retry,
-                max_run_seconds=max_run_seconds,
-                codec=codec,
-                success_on=success_on,
-                validate=validate,
-                after=after,
-            )
+            create(service_name, queue_name, handler, exactly_once=exactly_once, **options)
             return handler
 
         return decorate
