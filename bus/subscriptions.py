@@ -74,15 +74,14 @@ class Subscriptions:
     def remove(self, handler: AnyHandler) -> bool:
         """End all subscriptions of `handler`; False if it had none. Its event types stay known."""
         with self._lock:
-            kept = self._others(handler)
+            kept = [
+                subscribed for subscribed in self._subscribed if subscribed[1].handler != handler
+            ]
             removed = len(kept) < len(self._subscribed)
             if handler in [subscriber.handler for subscriber in self._of_others]:
                 self._of_others, removed = (), True
             self._subscribed, self._resolved = kept, {}
         return removed
-
-    def _others(self, handler: AnyHandler) -> list[tuple[type | str, Subscriber]]:
-        return [subscribed for subscribed in self._subscribed if subscribed[1].handler != handler]
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
         """See `Router`. A subscriber reached in two ways (by a type and its subtype) is one."""
