@@ -27,7 +27,6 @@ from sqlalchemy.util import memoized_property
 from sql.statements.insert_new import InsertNew
 from sql.statements.key_rows import KeyRows
 from sql.statements.key_shapes import PERIOD, KeyRow, key_batches
-from sql.statements.outcomes import encoded
 from sql.types import UtcDateTime
 
 
