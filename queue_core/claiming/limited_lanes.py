@@ -17,7 +17,7 @@ from queue_core.claiming.newest_read import NewestRead
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
 from queue_core.model.limit import Limit
-from queue_core.reading.nodes import live_nodes
+from queue_core.reading.nodes import live_nodes, served_by
 from queue_core.running.pools import Pools
 from queue_core.runtime.log import get_logger
 from queue_core.storage.limits import StoredLimits
@@ -94,11 +94,8 @@ class LimitedLanes:
     def _nodes(self) -> int:
         """The number of nodes that run entries of this table."""
         table = self._holdings.config.table
-        serve = (
-            any(served.get("table") == table for served in node.serves)
-            for node in live_nodes(self._holdings.store)
-        )
-        return max(1, sum(serve))
+        live = live_nodes(self._holdings.store)
+        return max(1, sum(bool(served_by(node, table)) for node in live))
 
     def _learn(self, limits: list[Limit]) -> None:
         places = self._holdings.places

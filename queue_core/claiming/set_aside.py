@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from queue_core.holding.holdings import Holdings
 from queue_core.model.lanes import SUSPECT, Lane
 from queue_core.model.mode import Mode
-from queue_core.reading.nodes import live_nodes
+from queue_core.reading.nodes import live_nodes, served_by
 from queue_core.storage.store import Store
 
 PAGE = 1_000
@@ -53,7 +53,6 @@ def _sticky_nodes(store: Store) -> set[str]:
     return {
         node.name
         for node in live_nodes(store)
-        for served in node.serves
-        if served.get("table") == store.config.table
-        and served.get("mode", Mode.POLLING) != Mode.POLLING
+        for served in served_by(node, store.config.table)
+        if served.get("mode", Mode.POLLING) != Mode.POLLING
     }

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
+from queue_core.links.served_tables import members
 from queue_core.runtime.log import get_logger
 from sql.statements import nodes
 
@@ -89,7 +90,7 @@ def differences(rows: Iterable[Row[Any]], now: datetime) -> list[Difference]:
     )
     for row in rows:
         if row.state == nodes.LIVE and (now - row.beat_date).total_seconds() <= row.lease_seconds:
-            for member in _members(row):
+            for member in members(row) or []:
                 for queue_name in member.queues:
                     for class_name, names in member.subscribers.items():
                         found[member.table, queue_name, class_name][_shown(names)].append(row)
@@ -109,16 +110,17 @@ class SubscriberWatch:
 
     def __init__(self, node_name: str) -> None:
         self._node_name = node_name
-        self._compared: list[_Member] | None = None
+        self._compared: list[object] | None = None
         self._told = set[tuple[str, str, str]]()
 
     def look(self, rows: Mapping[str, Row[Any]], now: datetime) -> None:
         """Compare if this node's subscribers have changed; a node that joins later looks itself."""
         own = rows.get(self._node_name)
-        members = [] if own is None else _members(own)
-        if members == self._compared:
+        own_members = (None if own is None else members(own)) or []
+        compared: list[object] = [(one.table, one.queues, one.subscribers) for one in own_members]
+        if compared == self._compared:
             return
-        self._compared = members
+        self._compared = compared
         for difference in differences(rows.values(), now):
             here = difference.of(self._node_name)
             if here is None or difference.key in self._told:
@@ -137,19 +139,6 @@ class SubscriberWatch:
                     "expected during a deploy only"
                 ),
             )
-
-
-class _Member(msgspec.Struct):
-    table: str
-    queues: list[str]
-    subscribers: dict[str, list[str] | str] = {}
-
-
-def _members(row: Row[Any]) -> list[_Member]:
-    try:
-        return msgspec.json.decode(row.serves, type=list[_Member])
-    except (msgspec.MsgspecError, RecursionError):
-        return []
 
 
 def _shown(names: list[str] | str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Row, select
 
 from queue_core.cluster.subscriber_sets import differences
+from queue_core.links.served_tables import members, served
 from queue_core.model.lanes import AFTER_KEYED, KEYED, is_node_lane
 from sql.doctor.base import Check, Doctor, Scope
 from sql.doctor.finding import Finding, Severity, lasting
@@ -55,15 +55,11 @@ def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def stranded_lane(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Entries in the lane of a node that does not live, while no live node reaps their table."""
     rows = scope.nodes.all_nodes(connection)
-    living = [row for row in rows if _beats(row, scope)]
+    served_tables = set().union(*(served(row) for row in rows if _beats(row, scope)))
     states = {row.name: row.state for row in rows}
     for statements in scope.statements():
         table = statements.main.name
-        if any(
-            served.get("table") == table and nodes.OUTLIVING not in served
-            for row in living
-            for served in _served(row)
-        ):
+        if table in served_tables:
             continue
         lanes = statements.lanes(connection, besides=(KEYED, AFTER_KEYED))
         for lane in filter(is_node_lane, lanes):
@@ -113,13 +109,10 @@ def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Find
 
 def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
     """Limits of connections that are nearly used up, or less than the live nodes keep open."""
-    members = [
-        served
-        for row in scope.nodes.all_nodes(connection)
-        if _beats(row, scope)
-        for served in _served(row)
-    ]
-    needed = AT_REST * len(members)
+    serving = sum(
+        len(members(row) or ()) for row in scope.nodes.all_nodes(connection) if _beats(row, scope)
+    )
+    needed = AT_REST * serving
     for limit in doctor.connection_limits(connection):
         if limit.used >= FULL * limit.most:
             yield Finding(
@@ -135,7 +128,7 @@ def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iter
                 "connections",
                 Severity.SLOW,
                 limit.whose,
-                f"{len(members)} buses and services of live nodes keep {AT_REST} connections each; "
+                f"{serving} buses and services of live nodes keep {AT_REST} connections each; "
                 f"{limit.whose} allows {limit.most}.",
                 limit.cure,
             )
@@ -151,14 +144,6 @@ def _silence(row: Row[Any], scope: Scope) -> float:
     """Seconds since its last beat, by the dates that it wrote."""
     silence: float = (scope.now - row.beat_date).total_seconds()
     return silence
-
-
-def _served(row: Row[Any]) -> Sequence[dict[str, Any]]:
-    """The buses and services that a node publishes; none if they are written otherwise."""
-    try:
-        return msgspec.json.decode(row.serves, type=list[dict[str, Any]])
-    except (msgspec.MsgspecError, RecursionError):
-        return []
 
 
 NODE_CHECKS: tuple[Check, ...] = (

@@ -12,7 +12,7 @@ from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.entry import Entry, SubscriberProgress
 from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
-from queue_core.reading.nodes import NodeStatus, Served
+from queue_core.reading.nodes import NodeStatus, Served, served_by
 from queue_core.reading.open_circuits import OpenCircuit
 from queue_core.storage.store import Store
 
@@ -47,9 +47,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             (node, served)
             for node in self.nodes
             if is_live(node)
-            for served in node.serves
-            if served.get("table") == self.store.config.table
-            and self.entry.queue_name in served["queues"]
+            for served in served_by(node, self.store.config.table)
+            if self.entry.queue_name in served["queues"]
         ]
 
     def node(self, name: str | None) -> NodeStatus | None:

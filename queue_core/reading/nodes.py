@@ -87,6 +87,11 @@ def live_nodes(store: Store) -> list[NodeStatus]:
     return [node for node in found if node.state == nodes.LIVE]
 
 
+def served_by(node: NodeStatus, table: str) -> list[Served]:
+    """Its buses and services on this main table."""
+    return [served for served in node.serves if served.get("table") == table]
+
+
 def _served(text: str) -> list[Served]:
     """The buses and services of a row; none if another version, or a person, wrote it otherwise."""
     try:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.reading.nodes import NodeStatus, status
+from queue_core.reading.nodes import NodeStatus, served_by, status
 from queue_core.storage.store import Store
 from sql.families import NODES
 from sql.statements.nodes import LIVE
@@ -75,10 +75,4 @@ def workers(store: Store, cutoff: datetime | None) -> list[WorkerStats]:
 
 
 def _queues(node: NodeStatus, table: str) -> tuple[str, ...]:
-    found = {
-        queue
-        for served in node.serves
-        if served.get("table") == table
-        for queue in served["queues"]
-    }
-    return tuple(sorted(found))
+    return tuple(sorted({name for served in served_by(node, table) for name in served["queues"]}))
