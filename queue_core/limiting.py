@@ -10,13 +10,11 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.limit import Limit
 from queue_core.model.names import name_fault
+from queue_core.model.rate import LONGEST_PER, ONE_SECOND, SHORTEST_PER
 from queue_core.model.refusal import refused
 from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.limits import StoredLimits
 from sql.statements.base import LARGEST_COUNT
-
-SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
-ONE_SECOND = timedelta(seconds=1)
 
 
 class LimitOptions(TypedDict, total=False):

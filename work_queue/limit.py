@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-ONE_SECOND = timedelta(seconds=1)
-
 
 @dataclass(frozen=True, slots=True)
 class QueueLimit:

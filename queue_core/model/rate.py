@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 _MICROSECOND = timedelta(microseconds=1)
+SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
+ONE_SECOND = timedelta(seconds=1)
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -20,6 +22,13 @@ class Rate(msgspec.Struct, frozen=True):
     rate: int
     per: timedelta
     burst: int
+
+    @classmethod
+    def of(cls, rate: int | None, per_microseconds: int | None, burst: int | None) -> Rate | None:
+        """The rate of a limit's row; None if it has none."""
+        if rate is None or per_microseconds is None or burst is None:
+            return None
+        return cls(rate, per_microseconds * _MICROSECOND, burst)
 
     @property
     def interval(self) -> timedelta:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -213,7 +213,11 @@ class KeyPlaces:
             allowed = terms.get(limited_lane(row.queue_name))
             most = LARGEST_COUNT if allowed is None else allowed.per_key or LARGEST_COUNT
             free = max(0, most - taken[lane])
-            rate = None if allowed is None else _rate_of(allowed)
+            rate = (
+                None
+                if allowed is None
+                else Rate.of(allowed.rate_per_key, allowed.per_microseconds, allowed.burst_per_key)
+            )
             arrival = row.arrival_date or FIRST_DATE
             rooms[Lane(lane)] = KeyRoom(row=row, free=free, rate=rate, arrival=arrival, now=now)
         return rooms
@@ -248,14 +252,6 @@ class KeyPlaces:
 
 def _claims(by_lane: ByLane) -> list[tuple[str, int, int]]:
     return [(lane, *entry.claim) for lane, entries in by_lane.items() for entry in entries]
-
-
-def _rate_of(terms: KeyTerms) -> Rate | None:
-    if terms.rate_per_key is None or terms.per_microseconds is None or terms.burst_per_key is None:
-        return None
-    return Rate(
-        terms.rate_per_key, timedelta(microseconds=terms.per_microseconds), terms.burst_per_key
-    )
 
 
 ALL_KEYS = Lane(KEYED)

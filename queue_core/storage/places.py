@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -225,7 +225,7 @@ class Places:
         if free < wanted or len(bunches) > MOST_BUNCHES:
             bunches = statements.list_all(connection, lane=lane, due_by=due_by)
             free = self._free(limit, bunches, owner)
-        rate = _rate_of(limit)
+        rate = Rate.of(limit.rate, limit.per_microseconds, limit.burst)
         if rate is None:
             if free >= wanted:
                 self._tight.discard(lane)
@@ -308,9 +308,3 @@ class Places:
             taken = sum(bunch.places for bunch in bunches if bunch.owner != owner)
             places = min(places, limit.concurrency // self.nodes, limit.concurrency - taken)
         return max(0, places)
-
-
-def _rate_of(limit: Terms) -> Rate | None:
-    if limit.rate is None or limit.per_microseconds is None or limit.burst is None:
-        return None
-    return Rate(limit.rate, timedelta(microseconds=limit.per_microseconds), limit.burst)

@@ -10,6 +10,7 @@ from queue_core.errors import InvalidRequestError
 from queue_core.runtime.arguments import is_number
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
+from sql.statements.base import LARGEST_COUNT
 from sql.tables import (
     CLAIMANT_BYTES,
     DOC_KEY_BYTES,
@@ -27,7 +28,6 @@ HISTORY_IDS = 500
 """The most ids of tasks of history that one call reads."""
 ERROR_TEXT = 1_000
 """Characters of a sought text of errors at most."""
-LARGEST_INT = 2**31 - 1
 
 
 def not_allowed(key: str, value: object, allowed: str) -> InvalidRequestError:
@@ -96,10 +96,10 @@ def doc_key(value: object, *, key: str = "key", least: int = 1) -> str:
     return of_bytes(value, DOC_KEY_BYTES, key=key, least=least)
 
 
-def count(value: object, *, key: str) -> int:
-    """A number from 0 that a column can hold."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_INT:
-        raise not_allowed(key, value, f"an integer from 0 to {LARGEST_INT}")
+def count(value: object, *, key: str, least: int = 0) -> int:
+    """A number from `least` on that a column can hold."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_COUNT:
+        raise not_allowed(key, value, f"an integer from {least} to {LARGEST_COUNT}")
     return value
 
 
@@ -115,16 +115,16 @@ def error_text(value: object) -> str | None:
 
 def limit(value: object) -> int:
     """How many are claimed."""
-    if count(value, key="limit") < 1:
+    if (given := count(value, key="limit")) < 1:
         raise not_allowed("limit", value, "1 or more")
-    return count(value, key="limit")
+    return given
 
 
 def bound(value: object) -> int | None:
     """How many are read; None: all."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value > LARGEST_INT:
+    if isinstance(value, bool) or not isinstance(value, int) or value > LARGEST_COUNT:
         raise not_allowed("limit", value, "an integer, or None")
     return value if value > 0 else None
 

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 from queue_core.errors import InvalidRequestError
 from queue_core.model.names import name_fault
+from queue_core.model.rate import LONGEST_PER, SHORTEST_PER
 from queue_core.runtime.user import LONGEST_BY, somebody
-from work_queue.checks.arguments import LARGEST_INT, not_allowed, queue
+from work_queue.checks.arguments import count, not_allowed, queue
 from work_queue.requests import LimitSetting
-
-SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
 
 
 def limit_setting(
@@ -28,18 +27,12 @@ def limit_setting(
         raise not_allowed("per", per, "a timedelta from a millisecond to 366 days")
     return LimitSetting(
         limited,
-        None if concurrency is None else _count(concurrency, "concurrency"),
-        None if rate is None else _count(rate, "rate"),
+        None if concurrency is None else count(concurrency, key="concurrency", least=1),
+        None if rate is None else count(rate, key="rate", least=1),
         per,
-        _count(burst, "burst"),
+        count(burst, key="burst", least=1),
         somebody() if by is None else _name(by),
     )
-
-
-def _count(value: object, key: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_INT:
-        raise not_allowed(key, value, f"an integer from 1 to {LARGEST_INT}")
-    return value
 
 
 def _name(value: object) -> str:

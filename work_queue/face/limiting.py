@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
+from queue_core.model.rate import ONE_SECOND
 from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.face.part import Part
-from work_queue.limit import ONE_SECOND, QueueLimit
+from work_queue.limit import QueueLimit
 
 
 class LimitOptions(TypedDict, total=False):

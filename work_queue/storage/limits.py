@@ -10,9 +10,10 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from queue_core.model.rate import ONE_SECOND
 from queue_core.storage.transactions import Transactions
 from sql.statements.work.limits import WorkLimits
-from work_queue.limit import ONE_SECOND, QueueLimit
+from work_queue.limit import QueueLimit
 from work_queue.metrics import TABLE
 from work_queue.requests import LimitSetting
 

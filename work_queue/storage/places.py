@@ -11,14 +11,14 @@ when. The row is read under the lock: a changed limit holds for the next claim.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from queue_core.model.rate import Rate
 from queue_core.storage.transactions import Transactions
-from sql.statements.work.limits import WorkLimits, WorkTerms
+from sql.statements.work.limits import WorkLimits
 from sql.statements.work.tasks import WorkTasks
 
 FIRST_DATE = datetime.min.replace(tzinfo=UTC)
@@ -69,7 +69,7 @@ class Places:
             now = self._transactions.clock.now()
             taken, until = self._tasks.leases(connection, queue, now)
             free = min(free, max(0, terms.concurrency - taken))
-        rate = _rate_of(terms)
+        rate = Rate.of(terms.rate, terms.per_microseconds, terms.burst)
         if rate is None or not free:
             return Room(free, until)
         now, arrival = self._transactions.read_time(connection), terms.arrival_date or FIRST_DATE
@@ -81,9 +81,3 @@ class Places:
         if room.rate is not None and places:
             date = room.rate.after(room.arrival, room.now, places)
             self._limits.arrived(connection, queue, date)
-
-
-def _rate_of(terms: WorkTerms) -> Rate | None:
-    if terms.rate is None or terms.per_microseconds is None or terms.burst is None:
-        return None
-    return Rate(terms.rate, timedelta(microseconds=terms.per_microseconds), terms.burst)
