@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row
-from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.lanes import AFTER_LIMITED, LIMITED, Lane, limited_lane
 from queue_core.model.limit import Limit
@@ -53,10 +52,7 @@ class StoredLimits:
                 # They were reserved by other terms. The next claims go by these.
                 statements.list_all(connection, lane=limit.lane, due_by=self._store.claims_due_by)
 
-        try:
-            self._store.write(None, limit.queue_name, work)
-        except IntegrityError:  # another one added it between our look and our insert
-            self._store.write(None, limit.queue_name, work)
+        self._store.write_raced(None, limit.queue_name, work)
 
     def remove(self, queue_name: str) -> bool:
         """Remove a limit; False if there is none."""

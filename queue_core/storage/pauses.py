@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row
-from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.lanes import AFTER_PAUSED, PAUSED, Lane
 from queue_core.model.pause import Pause, is_in_force
@@ -36,12 +35,7 @@ class StoredPauses:
         def work(connection: Connection) -> None:
             self._pauses.put(connection, self._table, pause.lane, columns)
 
-        try:
-            self._store.write(given, pause.queue_name, work)
-        except IntegrityError:  # another one added it between our look and our insert
-            if given is not None:
-                raise
-            self._store.write(None, pause.queue_name, work)
+        self._store.write_raced(given, pause.queue_name, work)
 
     def remove(self, queue_name: str, lane: Lane, given: CallersConnection | None = None) -> bool:
         """Remove a pause; False if there is none, or if it had ended."""

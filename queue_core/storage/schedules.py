@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row
-from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.lanes import Lane
 from queue_core.runtime.callers import CallersConnection
@@ -90,12 +89,7 @@ class ScheduleStore:
             self._schedules.change(connection, self._table, queue_name, name, changes)
             return msgspec.structs.replace(_stored(row), **changes)
 
-        try:
-            return self._store.write(given, queue_name, work)
-        except IntegrityError:  # another node added it between our look and our insert
-            if given is not None:
-                raise
-            return self._store.write(None, queue_name, work)
+        return self._store.write_raced(given, queue_name, work)
 
     def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
         """Remove a schedule; False if there was none."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, SQLAlchemyError
 
 from queue_core.errors import DatabaseUnreachableError, ForkedError, PayloadTooLargeError
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
@@ -157,6 +157,19 @@ class Transactions:
         if given is not None:
             return self.inside(given, queue_name, work)
         return self.reaching(lambda: self.database.write(work))
+
+    def write_raced(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """As `write`, for work that adds a row unless it finds it: another may add it meanwhile.
+
+        In the caller's transaction, an IntegrityError says so. In one of its own, `work` is run
+        once more.
+        """
+        try:
+            return self.write(given, queue_name, work)
+        except IntegrityError:  # another one added it between our look and our insert
+            if given is not None:
+                raise
+            return self.write(None, queue_name, work)
 
     def read(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that only reads."""

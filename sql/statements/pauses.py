@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from sqlalchemy import Connection, Row, delete, insert, select, update
-
-from sql.tables import in_schema, queue_pauses
+from sql.statements.lane_rows import LaneRows
+from sql.tables import queue_pauses
 
 
-class Pauses:
-    """With a `schema`, they find the table whatever the session's search path is."""
+class Pauses(LaneRows):
+    """The pauses of main tables, ended ones too."""
 
     def __init__(self, schema: str | None = None) -> None:
-        self._table = in_schema(queue_pauses, schema)
-
-    def of_table(self, connection: Connection, table_name: str) -> list[Row[Any]]:
-        """The pauses of one main table, ended ones too."""
-        mine = self._table.c.table_name == table_name
-        return list(connection.execute(select(self._table).where(mine)))
-
-    def put(
-        self, connection: Connection, table_name: str, lane: str, values: Mapping[str, Any]
-    ) -> None:
-        """Add a pause, or replace it.
-
-        An IntegrityError says that another transaction has added it meanwhile.
-        """
-        mine = self._table.c.table_name == table_name, self._table.c.lane == lane
-        there = select(self._table.c.lane).where(*mine).with_for_update()
-        if connection.execute(there).first() is not None:
-            connection.execute(update(self._table).where(*mine).values(**values))
-        else:
-            key = {"table_name": table_name, "lane": lane}
-            connection.execute(insert(self._table).values(**key, **values))
-
-    def remove(self, connection: Connection, table_name: str, lane: str) -> bool:
-        """Delete a pause; False if there is none."""
-        mine = self._table.c.table_name == table_name, self._table.c.lane == lane
-        return connection.execute(delete(self._table).where(*mine)).rowcount == 1
+        super().__init__(queue_pauses, schema)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.rate import ONE_SECOND
 from queue_core.storage.transactions import Transactions
@@ -51,10 +50,7 @@ class Limits:
         def work(connection: Connection) -> None:
             self._statements.put(connection, queue, columns)
 
-        try:
-            self._transactions.write(None, queue, work)
-        except IntegrityError:  # another one added it between our look and our insert
-            self._transactions.write(None, queue, work)
+        self._transactions.write_raced(None, queue, work)
         self._changed(queue)
         return _limit(SimpleNamespace(queue=queue, **columns))
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.recurrence import Kind, Recurrence, parse
 from queue_core.storage.transactions import Transactions
@@ -63,10 +62,7 @@ class Schedules:
             schedules.change(connection, **key, values=changes)
             return SimpleNamespace(**{**row._asdict(), **changes})
 
-        try:
-            row = self._transactions.write(None, setting.queue, work)
-        except IntegrityError:  # another one added it between our look and our insert
-            row = self._transactions.write(None, setting.queue, work)
+        row = self._transactions.write_raced(None, setting.queue, work)
         self._changed(setting.queue)
         return _schedule(row, rule)
 
