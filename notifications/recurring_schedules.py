@@ -23,14 +23,16 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.storage.brief_waits import LockRefusedError
-from queue_core.storage.put_off_schedules import PutOffSchedules
+from queue_core.storage.put_off_schedules import (
+    LOCK_SECONDS,
+    PutOffSchedules,
+    failed_firing,
+    told_of,
+)
 from queue_core.storage.schedules import ScheduleStore, StoredSchedule
 from queue_core.storage.search_keys import columns_of
 
 log = get_logger(__name__)
-
-LOCK_SECONDS = 1.0
-"""Seconds that a turn waits for rows that others have locked, once a schedule has failed."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class RecurringSchedules:
         self.stored = ScheduleStore(engine.store)
         self._queue_names = queue_names
         self._unreadable = set[StoredSchedule]()
-        self._put_off_schedules = PutOffSchedules(engine.store.clock)
+        self._failed = PutOffSchedules(engine.store.clock)
         self._loop = Loop(f"{engine.config.table}-schedules", self.turn, engine.store.clock)
 
     def start(self) -> None:
@@ -110,7 +112,7 @@ class RecurringSchedules:
             going_on=recurrence.going_on_from,
             given=given,
         )
-        self._put_off_schedules.try_again(queue_name, [name])
+        self._failed.try_again(queue_name, [name])
         if given is None:
             self.wake()
         return _schedule(stored, recurrence)
@@ -130,19 +132,19 @@ class RecurringSchedules:
     def turn(self) -> float:
         """Fire all due schedules. One turn; returns seconds until the next."""
         longest = self._engine.config.poll_interval_seconds
-        names = self._queue_names()
-        if not names or not self._engine.lifecycle.running:
+        queues = self._queue_names()
+        if not queues or not self._engine.lifecycle.running:
             return longest
         now = self._store.clock.now()
         coming = list[datetime]()
-        failed = {(name, key) for name in names for key in self._put_off_schedules.of(name)}
+        failed = {(queue, name) for queue in queues for name in self._failed.put_off_of(queue)}
         # Those that have failed may wait for a lock: the others fire first.
-        for stored in sorted(self.stored.of(names), key=lambda one: _key(one) in failed):
+        for stored in sorted(self.stored.of(queues), key=lambda one: _key(one) in failed):
             if stored.next_due is None:
                 continue
             if stored.next_due > now:
                 coming.append(stored.next_due)
-            elif (left := self._put_off_schedules.of(stored.queue_name).get(stored.name, 0.0)) > 0:
+            elif (left := self._failed.put_off_of(stored.queue_name).get(stored.name, 0.0)) > 0:
                 coming.append(now + timedelta(seconds=left))
             elif (error := self._try(stored, now, brief=bool(failed))) is not None:
                 failed.add(_key(stored))
@@ -154,28 +156,21 @@ class RecurringSchedules:
 
     def _try(self, stored: StoredSchedule, now: datetime, *, brief: bool) -> BaseException | None:
         """Fire a due schedule; returns its error."""
-        database = self._store.database
         try:
             self.fire(stored, now, lock_seconds=LOCK_SECONDS if brief else None)
-        except LockRefusedError as refusal:
-            return refusal.__cause__
-        except SQLAlchemyError as error:
-            # A whole database that is locked says nothing of a schedule.
-            if database.dialect.capabilities.one_writer and database.is_transient(error):
-                raise
-            return error
-        self._put_off_schedules.try_again(stored.queue_name, [stored.name])
+        except (LockRefusedError, SQLAlchemyError) as error:
+            return failed_firing(self._store.database, error)
+        self._failed.try_again(stored.queue_name, [stored.name])
         return None
 
     def _put_off(self, stored: StoredSchedule, error: BaseException) -> float:
         """Let a schedule that has failed be for a while; returns the seconds."""
-        seconds = self._put_off_schedules.put_off(stored.queue_name, stored.name)
-        # Not its text, in which databases show whole rows.
+        seconds = self._failed.put_off(stored.queue_name, stored.name)
         log.error(
             "schedule_failed",
             queue_name=stored.queue_name,
             schedule=stored.name,
-            error_type=type(getattr(error, "orig", None) or error).__name__,
+            **told_of(error),
             pause_seconds=seconds,
         )
         return seconds

@@ -42,10 +42,10 @@ class StoredPauses:
         now = self._store.now(given)
 
         def work(connection: Connection) -> bool:
-            held = any(
+            was_in_force = any(
                 pause.lane == lane and is_in_force(pause, now) for pause in self.all(connection)
             )
-            return self._pauses.remove(connection, self._table, lane) and held
+            return self._pauses.remove(connection, self._table, lane) and was_in_force
 
         return self._store.write(given, queue_name, work)
 

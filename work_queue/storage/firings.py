@@ -24,7 +24,12 @@ from queue_core.errors import PayloadError, PayloadNotDecodableError
 from queue_core.model.recurrence import Recurrence
 from queue_core.runtime.log import get_logger
 from queue_core.storage.brief_waits import LockRefusedError, briefly
-from queue_core.storage.put_off_schedules import PutOffSchedules
+from queue_core.storage.put_off_schedules import (
+    LOCK_SECONDS,
+    PutOffSchedules,
+    failed_firing,
+    told_of,
+)
 from queue_core.storage.transactions import Transactions
 from work_queue.metrics import TABLE
 from work_queue.modification import Insert
@@ -42,8 +47,6 @@ It bounds the memory of a claim that makes up for many dates. No benchmark chose
 """
 NO_CAP = sys.maxsize
 """The stored value was within the cap of its declaration."""
-LOCK_SECONDS = 1.0
-"""How long a claim waits for rows that others have locked, once a schedule has failed."""
 MOST_FAILURES = 3
 """Schedules that may fail in one claim; other claims meet the others."""
 
@@ -60,15 +63,15 @@ class Firings:
         self._transactions = transactions
         self._statements = statements
         self._inserted = inserted
-        self._put_off_schedules = PutOffSchedules(transactions.clock)
-        self.retry = self._put_off_schedules.try_again
+        self._failed = PutOffSchedules(transactions.clock)
+        self.retry = self._failed.try_again
         """Try the schedules of a queue at the next claim, whatever has failed."""
 
     def insert_due(self, queue: str) -> datetime:
         """Insert the tasks of a queue whose dates have passed, unless another claim does.
 
-        Returns when to look at it again: now, or, if nothing was inserted as schedules are put off,
-        at the next date or try.
+        Returns when to look at it again: now, or, if nothing was inserted as schedules are put
+        off, at the next date or try.
         """
         now, schedules = self._transactions.clock.now(), self._statements.schedules
         dates = dict(
@@ -76,13 +79,13 @@ class Firings:
                 None, TABLE, lambda connection: schedules.dates(connection, queue)
             )
         )
-        failed = self._put_off_schedules.of(queue)
+        failed = self._failed.put_off_of(queue)
         ready = [n for n, date in dates.items() if date <= now and failed.get(n, 0.0) <= 0]
         together = not failed.keys() & set(ready)
         fired = bool(ready) and self._insert(queue, ready, together=together)
         tries = {
             name: now + timedelta(seconds=seconds)
-            for name, seconds in self._put_off_schedules.of(queue).items()
+            for name, seconds in self._failed.put_off_of(queue).items()
             if name in dates
         }
         if fired or not tries:
@@ -99,7 +102,7 @@ class Firings:
             error = self._fire(queue, [name], lock_seconds=LOCK_SECONDS)
             tries += 1
             if error is not None:
-                self._put_off(queue, name, "schedule_failed", **_told(error))
+                self._put_off(queue, name, "schedule_failed", **told_of(error))
                 failures += 1
             if failures == MOST_FAILURES:
                 break
@@ -121,14 +124,9 @@ class Firings:
         brief = work if lock_seconds is None else briefly(database.dialect, work, lock_seconds)
         try:
             self._inserted(self._transactions.write(None, queue, brief))
-        except LockRefusedError as refusal:
-            return refusal.__cause__
-        except (SQLAlchemyError, PayloadError) as error:
-            # A whole database that is locked says nothing of a schedule; nor can anybody claim.
-            if database.dialect.capabilities.one_writer and database.is_transient(error):
-                raise
-            return error
-        self._put_off_schedules.try_again(queue, set(names).difference(unreadable))
+        except (LockRefusedError, SQLAlchemyError, PayloadError) as error:
+            return failed_firing(database, error)
+        self._failed.try_again(queue, set(names).difference(unreadable))
         for name in unreadable:
             self._put_off(queue, name, "schedule_unreadable")
         return None
@@ -154,17 +152,8 @@ class Firings:
         return modification
 
     def _put_off(self, queue: str, name: str, event: str, **facts: object) -> None:
-        seconds = self._put_off_schedules.put_off(queue, name)
+        seconds = self._failed.put_off(queue, name)
         log.error(event, queue_name=queue, schedule=name, **facts, pause_seconds=seconds)
-
-
-def _told(error: BaseException) -> dict[str, object]:
-    """What is logged of an error: not its text, in which databases show whole rows."""
-    cause = getattr(error, "orig", None) or error
-    code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
-    if code is None and cause.args and isinstance(cause.args[0], int):
-        code = cause.args[0]
-    return {"error_type": type(cause).__name__, "code": code}
 
 
 def _firing(row: Any, now: datetime) -> tuple[list[Insert], dict[str, Any]] | None:
