@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from queue_core.errors import InvalidPostError, NameTooLongError
-from queue_core.model.names import name_fault
+from queue_core.model.names import MAX_NAME_LENGTH, name_fault
 from queue_core.runtime.shown import shown
 
 
@@ -21,12 +23,13 @@ def parts_of(full_name: object) -> tuple[str, str]:
     return service_name, queue_name
 
 
-def check_part(name: str) -> None:
+def check_part(name: Any) -> None:
     """Raise InvalidPostError or NameTooLongError for a bad name of a service or queue."""
     fault = name_fault(name)
     if fault is None and ":" not in name:
         return
-    error = NameTooLongError if fault and "characters" in fault and name else InvalidPostError
+    too_long = isinstance(name, str) and len(name) > MAX_NAME_LENGTH
+    error = NameTooLongError if too_long else InvalidPostError
     raise error(
         f"{shown(name)} can't be the name of a service or queue: allowed are "
         f"{fault or 'no colons, which part the two'}.",

@@ -52,11 +52,8 @@ class Metrics:
     @contextmanager
     def modification(self) -> Iterator[None]:
         """Count a modification that is written within the block, or its parts at fault."""
-        try:
+        with self.refusal():
             yield
-        except DependencyError as error:
-            self._refused(error)
-            raise
         self._counters["task_modifications"].labels(TABLE).inc()
 
     @contextmanager
@@ -65,12 +62,9 @@ class Metrics:
         try:
             yield
         except DependencyError as error:
-            self._refused(error)
+            for kind, count in Tally(fault.kind.value for fault in error.faults).items():
+                self._counters["task_faults"].labels(kind).inc(count)
             raise
-
-    def _refused(self, error: DependencyError) -> None:
-        for kind, count in Tally(fault.kind.value for fault in error.faults).items():
-            self._counters["task_faults"].labels(kind).inc(count)
 
     def ran(self, queue: str, end: str, seconds: float) -> None:
         """Count a run of a worker's handler, by how it has ended, and time it."""

@@ -21,11 +21,16 @@ def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
         return f"texts, not a {type(name).__name__}"
     if not 1 <= len(name) <= limit:
         return f"1 to {limit} characters, not {len(name)}"
+    return storable_fault(name)
+
+
+def storable_fault(text: str) -> str | None:
+    """The reason why databases can't store a text of any length, None if they can."""
     try:
-        name.encode()
+        text.encode()
     except UnicodeEncodeError:
         return "no lone surrogate, which databases can't store"
-    return "no NUL character, which databases can't store" if "\0" in name else None
+    return "no NUL character, which databases can't store" if "\0" in text else None
 
 
 def _storable(name: str) -> str:

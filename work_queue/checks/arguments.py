@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from queue_core.errors import InvalidRequestError
+from queue_core.model.names import storable_fault
 from queue_core.runtime.arguments import is_number
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
@@ -43,12 +44,8 @@ def text(value: object, *, key: str) -> str:
     """A text that a database can store."""
     if not isinstance(value, str):
         raise not_allowed(key, value, "a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise not_allowed(key, value, "no lone surrogate, which databases can't store") from None
-    if "\0" in value:
-        raise not_allowed(key, value, "no NUL character, which databases can't store")
+    if fault := storable_fault(value):
+        raise not_allowed(key, value, fault)
     return value
 
 
