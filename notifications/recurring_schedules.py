@@ -86,13 +86,12 @@ class RecurringSchedules:
         name: str,
         recurrence: Recurrence,
         posting: Posting,
-        given: CallersConnection | None = None,
+        callers: CallersConnection | None = None,
     ) -> Schedule:
         """Add a schedule, or change its rule or payload; one with other dates starts now.
 
         Every node may do this at its start: a rule with the same dates leaves the schedule where it
-        stands. In the caller's transaction, if one is `given`: nodes see it at the first look after
-        the commit.
+        stands. In the caller's transaction, nodes see it at the first look after the commit.
         """
         store = self._store
         keys = store.rows.keys(
@@ -102,7 +101,7 @@ class RecurringSchedules:
         fresh = {
             "rule": recurrence.to_text(),
             "last_due": None,
-            "next_due": recurrence.next_after(None, store.now(given)),
+            "next_due": recurrence.next_after(None, store.now(callers)),
         }
         stored = self.stored.put(
             queue_name,
@@ -110,22 +109,22 @@ class RecurringSchedules:
             payload,
             fresh,
             going_on=recurrence.going_on_from,
-            given=given,
+            callers=callers,
         )
         self._failed.try_again(queue_name, [name])
-        if given is None:
+        if callers is None:
             self.wake()
         return _schedule(stored, recurrence)
 
-    def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
+    def remove(self, queue_name: str, name: str, callers: CallersConnection | None = None) -> bool:
         """Remove a schedule; notifications that it has fired stay. False if there was none."""
-        return self.stored.remove(queue_name, name, given)
+        return self.stored.remove(queue_name, name, callers)
 
-    def of(self, queue_name: str, given: CallersConnection | None = None) -> list[Schedule]:
+    def of(self, queue_name: str, callers: CallersConnection | None = None) -> list[Schedule]:
         """The schedules of a queue, by name; without those whose rule can't be read."""
         return [
             _schedule(stored, recurrence)
-            for stored in self.stored.of([queue_name], given)
+            for stored in self.stored.of([queue_name], callers)
             if (recurrence := Recurrence.read(stored.rule)) is not None
         ]
 

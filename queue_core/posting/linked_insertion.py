@@ -42,14 +42,14 @@ class LinkedInsertion:
 
     def write(
         self,
-        given: CallersConnection | None,
+        callers: CallersConnection | None,
         queue_name: str,
         postings: Sequence[Posting],
         rows: Sequence[dict[str, Any]],
     ) -> Inserted:
         """Write `postings`, whose rows are `rows`.
 
-        In the transaction of the caller's connection if one is `given`, else in one of its own.
+        In the transaction of the caller's connection if there is one, else in one of its own.
         """
         check_keys(queue_name, postings)
         check_order(queue_name, postings)
@@ -58,13 +58,13 @@ class LinkedInsertion:
         dialect = self._store.database.dialect
 
         def work(connection: Connection) -> Inserted:
-            with nullcontext() if given is None else dialect.part(connection):
+            with nullcontext() if callers is None else dialect.part(connection):
                 # Anew in each run: a transaction of the library may run again.
                 drafts = list(map(Draft, postings, rows))
-                post = LinkedPost(self._store, connection, queue_name, given is not None)
+                post = LinkedPost(self._store, connection, queue_name, callers is not None)
                 return self._insert(post, drafts)
 
-        return self._store.write(given, queue_name, work)
+        return self._store.write(callers, queue_name, work)
 
     def _insert(self, post: LinkedPost, drafts: Sequence[Draft]) -> Inserted:
         keys = KeyedPosts(post, drafts)

@@ -94,7 +94,7 @@ class Borrowed:
             _pending.setdefault(self.connection, []).append(announce)
 
 
-def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
+def borrow(callers: Any, database: Database, schema: str | None) -> Borrowed:
     """Wrap the value that a user passes as `connection=`.
 
     `schema` is that of the tables; None if they are named without one.
@@ -103,28 +103,28 @@ def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
     connection. Raises InvalidConnectionError if it is closed, leads to another database, or is
     asynchronous (its calls have awaitable twins).
     """
-    if is_asynchronous(given):
+    if is_asynchronous(callers):
         raise InvalidConnectionError(
-            f"an {type(given).__name__} was passed to a synchronous call. Nothing was written. "
+            f"an {type(callers).__name__} was passed to a synchronous call. Nothing was written. "
             "Await the call's twin: its name ends in _async."
         )
-    if isinstance(given, Session | scoped_session):
-        connection = _of_session(given)
+    if isinstance(callers, Session | scoped_session):
+        connection = _of_session(callers)
         # Of a Session on a Connection, its owner decides when that is released.
-        released = isinstance(given.get_bind(), Engine)
+        released = isinstance(callers.get_bind(), Engine)
         return _checked(connection, database, schema, released=released)
-    if isinstance(given, Connection):
-        return _checked(given, database, schema, released=False)
-    if hasattr(given, "ensure_connection"):
-        return _of_django(given, database)
-    return Borrowed(_wrap_raw(given, database), raw=True)
+    if isinstance(callers, Connection):
+        return _checked(callers, database, schema, released=False)
+    if hasattr(callers, "ensure_connection"):
+        return _of_django(callers, database)
+    return Borrowed(_wrap_raw(callers, database), raw=True)
 
 
-def _of_django(given: Any, database: Database) -> Borrowed:
-    given.ensure_connection()
-    connection = _wrap_raw(given.connection, database)
-    if given.in_atomic_block:
-        return Borrowed(connection, raw=False, on_commit=given.on_commit)
+def _of_django(callers: Any, database: Database) -> Borrowed:
+    callers.ensure_connection()
+    connection = _wrap_raw(callers.connection, database)
+    if callers.in_atomic_block:
+        return Borrowed(connection, raw=False, on_commit=callers.on_commit)
     return Borrowed(connection, raw=True)
 
 
@@ -145,33 +145,33 @@ def _checked(
         raise InvalidConnectionError(
             "the connection passed in is closed. Nothing was written; pass an open one."
         )
-    dialect, given = database.dialect, connection.dialect.name
-    if given not in dialect.reached_as:
-        raise foreign(given, dialect.name)
+    dialect, theirs = database.dialect, connection.dialect.name
+    if theirs not in dialect.reached_as:
+        raise foreign(theirs, dialect.name)
     check_map(connection, schema)
     check_place_once(connection, database)
     check_server(connection, database)
     return Borrowed(connection, raw=False, released=released)
 
 
-def _wrap_raw(given: Any, database: Database) -> Connection:
-    module, raw = type(given).__module__.partition(".")[0], database.dialect.raw
-    if module not in raw_drivers() or type(given).__name__.startswith("Async"):
+def _wrap_raw(callers: Any, database: Database) -> Connection:
+    module, raw = type(callers).__module__.partition(".")[0], database.dialect.raw
+    if module not in raw_drivers() or type(callers).__name__.startswith("Async"):
         raise InvalidConnectionError(
-            f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was "
-            "written. Pass a SQLAlchemy Connection or Session, Django's connection, or a "
+            f"connection= got a {type(callers).__module__}.{type(callers).__qualname__}. Nothing "
+            "was written. Pass a SQLAlchemy Connection or Session, Django's connection, or a "
             "psycopg, PyMySQL or sqlite3 connection."
         )
     if module != raw.module:
         raise foreign(f"{module}", database.dialect.name)
     try:
-        check_place(raw.place_of(given), database)
+        check_place(raw.place_of(callers), database)
     except UnusableConnectionError as error:
         raise InvalidConnectionError(
             f"the connection passed in {error}. Nothing was written; pass an open one."
         ) from error
-    connection = database.given.wrapped(given)
-    check_server(connection, database, given)
+    connection = database.given.wrapped(callers)
+    check_server(connection, database, callers)
     return connection
 
 

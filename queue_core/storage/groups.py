@@ -38,7 +38,7 @@ class StoredGroups:
         name: str | None,
         callbacks: Callbacks,
         creator: str,
-        given: CallersConnection | None = None,
+        callers: CallersConnection | None = None,
     ) -> int:
         """Add a group without members, and return its id."""
         values = {
@@ -46,19 +46,19 @@ class StoredGroups:
             "queue_name": self._queue_name,
             "group_name": name,
             "created_by": creator,
-            "created_date": self._store.now(given),
+            "created_date": self._store.now(callers),
             "callbacks": callbacks.encoded,
         }
         return self._store.write(
-            given, self._queue_name, partial(self._statements.open, values=values)
+            callers, self._queue_name, partial(self._statements.open, values=values)
         )
 
-    def seal(self, group_id: int, given: CallersConnection | None = None) -> bool:
+    def seal(self, group_id: int, callers: CallersConnection | None = None) -> bool:
         """Seal a group; False if it is sealed.
 
         Raises GroupNotFoundError or GroupLockedError.
         """
-        lent, dialect = given is not None, self._store.database.dialect
+        lent, dialect = callers is not None, self._store.database.dialect
 
         def work(connection: Connection) -> bool:
             self.rows(connection, [group_id], lent=lent)
@@ -67,16 +67,16 @@ class StoredGroups:
             with part, self.waiting(connection, group_id):
                 return self._store.groups.seal(connection, group_id, lent=lent)
 
-        return self._store.write(given, self._queue_name, work)
+        return self._store.write(callers, self._queue_name, work)
 
-    def status(self, group_id: int, given: CallersConnection | None = None) -> GroupStatus:
+    def status(self, group_id: int, callers: CallersConnection | None = None) -> GroupStatus:
         """The state of a group. Raises GroupNotFoundError."""
 
         def work(connection: Connection) -> GroupStatus:
             [row] = self.rows(connection, [group_id], lent=False)
             return status_of(row)
 
-        return self._store.read(given, self._queue_name, work)
+        return self._store.read(callers, self._queue_name, work)
 
     def newest(
         self, *, queue_name: str | None = None, incomplete: bool = False, limit: int | None = None

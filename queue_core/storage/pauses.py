@@ -23,11 +23,11 @@ class StoredPauses:
         pauses = store.database.dialect.statements_for(PAUSES)
         self._pauses = pauses(store.statements.main.schema)
 
-    def put(self, pause: Pause, given: CallersConnection | None = None) -> None:
+    def put(self, pause: Pause, callers: CallersConnection | None = None) -> None:
         """Add a pause, or replace the one of the same queue, handler and order key.
 
-        In the caller's transaction, if one is `given`, an IntegrityError says that another one has
-        paused it meanwhile.
+        In the caller's transaction, an IntegrityError says that another one has paused it
+        meanwhile.
         """
         columns = msgspec.structs.asdict(pause)
         del columns["table"]
@@ -35,11 +35,11 @@ class StoredPauses:
         def work(connection: Connection) -> None:
             self._pauses.put(connection, self._table, pause.lane, columns)
 
-        self._store.write_raced(given, pause.queue_name, work)
+        self._store.write_raced(callers, pause.queue_name, work)
 
-    def remove(self, queue_name: str, lane: Lane, given: CallersConnection | None = None) -> bool:
+    def remove(self, queue_name: str, lane: Lane, callers: CallersConnection | None = None) -> bool:
         """Remove a pause; False if there is none, or if it had ended."""
-        now = self._store.now(given)
+        now = self._store.now(callers)
 
         def work(connection: Connection) -> bool:
             was_in_force = any(
@@ -47,7 +47,7 @@ class StoredPauses:
             )
             return self._pauses.remove(connection, self._table, lane) and was_in_force
 
-        return self._store.write(given, queue_name, work)
+        return self._store.write(callers, queue_name, work)
 
     def all(self, connection: Connection) -> list[Pause]:
         """The pauses of the table, ended ones too, by queue, order key and handler."""
@@ -58,11 +58,11 @@ class StoredPauses:
         )
 
     def in_force(
-        self, queue_name: str | None = None, given: CallersConnection | None = None
+        self, queue_name: str | None = None, callers: CallersConnection | None = None
     ) -> list[Pause]:
         """The pauses that have not ended, of this queue or of all (None)."""
-        now = self._store.now(given)
-        found = self._store.read(given, queue_name or self._table, self.all)
+        now = self._store.now(callers)
+        found = self._store.read(callers, queue_name or self._table, self.all)
         return [
             pause
             for pause in found

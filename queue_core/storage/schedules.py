@@ -47,11 +47,11 @@ class ScheduleStore:
         self._schedules = schedules(store.statements.main.schema)
 
     def of(
-        self, queue_names: Sequence[str], given: CallersConnection | None = None
+        self, queue_names: Sequence[str], callers: CallersConnection | None = None
     ) -> list[StoredSchedule]:
         """The schedules of some queues, by queue and name."""
         rows = self._store.read(
-            given,
+            callers,
             self._table,
             lambda connection: self._schedules.of_queues(connection, self._table, queue_names),
         )
@@ -65,13 +65,13 @@ class ScheduleStore:
         fresh: Mapping[str, Any],
         *,
         going_on: Callable[[str], str | None],
-        given: CallersConnection | None = None,
+        callers: CallersConnection | None = None,
     ) -> StoredSchedule:
         """Add a schedule with the columns `payload` and `fresh`, or change it.
 
         A schedule that is there gets `fresh` only if its dates are others. If they are not,
-        `going_on` gives the rule in place of that which is stored. In the caller's transaction, if
-        one is `given`, an IntegrityError says that another node has added it meanwhile.
+        `going_on` gives the rule in place of that which is stored. In the caller's transaction, an
+        IntegrityError says that another node has added it meanwhile.
         """
 
         def work(connection: Connection) -> StoredSchedule:
@@ -89,12 +89,12 @@ class ScheduleStore:
             self._schedules.change(connection, self._table, queue_name, name, changes)
             return msgspec.structs.replace(_stored(row), **changes)
 
-        return self._store.write_raced(given, queue_name, work)
+        return self._store.write_raced(callers, queue_name, work)
 
-    def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
+    def remove(self, queue_name: str, name: str, callers: CallersConnection | None = None) -> bool:
         """Remove a schedule; False if there was none."""
         return self._store.write(
-            given,
+            callers,
             queue_name,
             lambda connection: self._schedules.remove(connection, self._table, queue_name, name),
         )

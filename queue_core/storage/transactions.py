@@ -46,18 +46,18 @@ class Transactions:
 
     # -- time -------------------------------------------------------------------------------------
 
-    def now(self, given: Any = None) -> datetime:
+    def now(self, callers: Any = None) -> datetime:
         """The time by the database's clock; see `keep_time`."""
-        self.keep_time(given)
+        self.keep_time(callers)
         return self.clock.now()
 
-    def keep_time(self, given: Any = None) -> None:
+    def keep_time(self, callers: Any = None) -> None:
         """Read the database's clock, unless it was read a short while ago.
 
         Beats read it where a node runs.
 
-        Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach
-        a server that ours can't: a reader of the time would wait for as long again.
+        Raises DatabaseUnreachableError, unless there is a caller's connection, which may reach a
+        server that ours can't: a reader of the time would wait for as long again.
         """
         clock = self.clock
         if not isinstance(clock, SystemClock):
@@ -75,7 +75,7 @@ class Transactions:
                 )
             )
         except (DatabaseUnreachableError, SQLAlchemyError):
-            if given is None:
+            if callers is None:
                 raise
 
     def read_time(self, connection: Connection) -> datetime:
@@ -116,22 +116,22 @@ class Transactions:
 
     # -- transactions -----------------------------------------------------------------------------
 
-    def borrow(self, given: Any, queue_name: str | None = None) -> Borrowed:
+    def borrow(self, callers: Any, queue_name: str | None = None) -> Borrowed:
         """The caller's connection; see `queue_core.storage.callers_connection`.
 
         `queue_name`: the queue that an error names.
         """
         try:
-            return borrow(given, self.database, self.schema)
+            return borrow(callers, self.database, self.schema)
         except InvalidRequestError as error:  # a question to the server was refused
             raise unusable(error, queue_name) from error
 
-    def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def inside(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """Run `work` in the caller's transaction. Errors are raised and never retried.
 
         The transaction is lost already.
         """
-        return self.inside_borrowed(self.borrow(given, queue_name), queue_name, work)
+        return self.inside_borrowed(self.borrow(callers, queue_name), queue_name, work)
 
     def inside_borrowed(
         self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]
@@ -152,29 +152,29 @@ class Transactions:
                 raise
             raise explained from error
 
-    def write(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def write(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """Run `work` in the caller's transaction if one is given, else in one of its own."""
-        if given is not None:
-            return self.inside(given, queue_name, work)
+        if callers is not None:
+            return self.inside(callers, queue_name, work)
         return self.reaching(lambda: self.database.write(work))
 
-    def write_raced(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def write_raced(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that adds a row unless it finds it: another may add it meanwhile.
 
         In the caller's transaction, an IntegrityError says so. In one of its own, `work` is run
         once more.
         """
         try:
-            return self.write(given, queue_name, work)
+            return self.write(callers, queue_name, work)
         except IntegrityError:  # another one added it between our look and our insert
-            if given is not None:
+            if callers is not None:
                 raise
             return self.write(None, queue_name, work)
 
-    def read(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def read(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that only reads."""
-        if given is not None:
-            return self.inside(given, queue_name, work)
+        if callers is not None:
+            return self.inside(callers, queue_name, work)
         return self.reaching(lambda: self.database.fetch(work))
 
     def reaching(self, work: Callable[[], T], written: Sequence[int] = ()) -> T:

@@ -21,9 +21,9 @@ class Histories:
         self._transactions = transactions
         self._statements = statements
 
-    def set(self, setting: HistorySetting, given: Any) -> None:
+    def set(self, setting: HistorySetting, callers: Any) -> None:
         """See `Backend.set_history`."""
-        now, queue = self._transactions.now(given), setting.queue
+        now, queue = self._transactions.now(callers), setting.queue
 
         def work(connection: Connection) -> None:
             if setting.keep:
@@ -31,17 +31,17 @@ class Histories:
             else:
                 self._statements.end(connection, queue)
 
-        self._transactions.write(given, queue, work)
+        self._transactions.write(callers, queue, work)
 
     def kept(self) -> list[KeptHistory]:
         """See `Backend.histories`."""
         rows = self._transactions.read(None, TABLE, self._statements.queues)
         return [KeptHistory(queue, since) for queue, since in rows]
 
-    def finished(self, query: HistoryQuery, given: Any) -> list[FinishedTask]:
+    def finished(self, query: HistoryQuery, callers: Any) -> list[FinishedTask]:
         """See `Backend.finished_tasks`."""
         rows = self._transactions.read(
-            given,
+            callers,
             query.queue or TABLE,
             lambda connection: self._statements.finished(
                 connection,

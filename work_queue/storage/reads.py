@@ -38,13 +38,13 @@ class Reads:
         self._statements = statements
         self._folding = folding
 
-    def tasks(self, query: TaskQuery, given: Any) -> list[Task]:
+    def tasks(self, query: TaskQuery, callers: Any) -> list[Task]:
         """See `Backend.tasks`."""
-        now, tasks = self._transactions.now(given), self._statements.tasks
+        now, tasks = self._transactions.now(callers), self._statements.tasks
         failed = FailedTasks(query.failed_in, query.error_text) if query.failed else None
         if query.ids is None:
             rows = self._transactions.read(
-                given,
+                callers,
                 query.queue or "",
                 lambda connection: tasks.of_queue(
                     connection,
@@ -60,7 +60,7 @@ class Reads:
             return [task_of(row, has_value=query.with_values) for row in rows]
         ids = query.ids
         rows = self._transactions.read(
-            given,
+            callers,
             query.queue or "",
             lambda connection: tasks.by_ids(connection, ids, values=query.with_values),
         )
@@ -72,12 +72,12 @@ class Reads:
         }
         return _in_order(ids, found)[: query.limit]
 
-    def docs(self, query: DocQuery, given: Any) -> list[Doc]:
+    def docs(self, query: DocQuery, callers: Any) -> list[Doc]:
         """See `Backend.docs`."""
         docs, ids = self._statements.docs, query.ids
         if ids is not None:
             rows = self._transactions.read(
-                given,
+                callers,
                 query.namespace,
                 lambda connection: docs.by_ids(
                     connection, query.namespace, ids, contents=query.with_contents
@@ -87,7 +87,7 @@ class Reads:
                 ids, {row.doc_id: doc_of(row, has_content=query.with_contents) for row in rows}
             )
         rows = self._transactions.read(
-            given,
+            callers,
             query.namespace,
             lambda connection: docs.by_keys(
                 connection,
