@@ -16,8 +16,7 @@ from queue_core.model.posting import Posting
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import integer
-from queue_core.storage.arguments import name as checked_name
+from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.groups import StoredGroups
 from sql.tables import GROUP_NAME_LENGTH
 
@@ -83,7 +82,7 @@ class Grouping:
             ```
         """
         if name is not None:
-            name = checked_name(
+            name = storable_name(
                 name, "name", limit=GROUP_NAME_LENGTH, queue_name=self._grouping_queue
             )
         self._grouping_engine.store.keep_time(connection)
@@ -141,7 +140,7 @@ class Grouping:
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
         """
-        newly = self._stored_groups.seal(integer(group, "group", least=1), connection)
+        newly = self._stored_groups.seal(storable_integer(group, "group", least=1), connection)
         poster = self._grouping_engine.poster
         if newly and connection is None:
             poster.rescheduled(self._grouping_engine.store.clock.now())
@@ -171,7 +170,7 @@ class Grouping:
             >>> status = bus.group_status(group)
             >>> print(status.total - status.live, "of", status.total)
         """
-        return self._stored_groups.status(integer(group, "group", least=1), connection)
+        return self._stored_groups.status(storable_integer(group, "group", least=1), connection)
 
     async def open_group_async(
         self, *, connection: AsyncCallersConnection | None = None, **options: Unpack[GroupOptions]

@@ -24,7 +24,7 @@ from queue_core.model.states import State
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import encode_progress
 from stickybus.kit_fixtures import stickybus_bus, stickybus_clock, stickybus_service, stickybus_url
@@ -159,7 +159,7 @@ def run_again(target: Target, ran: Ran | int) -> Ran:
     """
     of_kind(target, PersistentBus, NotificationService, key="target")
     refuse_started(target)
-    record_id = ran.entry.record_id if isinstance(ran, Ran) else integer(ran, "ran")
+    record_id = ran.entry.record_id if isinstance(ran, Ran) else storable_integer(ran, "ran")
     store, lifecycle = target._engine.store, target._engine.lifecycle
     found = store.database.fetch(
         lambda connection: store.find(

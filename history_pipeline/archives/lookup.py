@@ -21,7 +21,7 @@ from history_pipeline.rows.kind import ENTRIES, check_entries
 from history_pipeline.rows.parts import not_archived
 from queue_core.model.entry import Entry, Located, from_row
 from queue_core.reading.filters import HistoryFilters
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 from queue_core.storage.filter import Filter
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -61,7 +61,7 @@ def find_archived(
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveTargetError: The directory can't be reached.
     """
-    most = None if limit is None else integer(limit, "limit", least=0)
+    most = None if limit is None else storable_integer(limit, "limit", least=0)
     sought = Sought(Filter(**filters), queue_name, event_name)
     if table is not None:
         check_entries(table, "this search")

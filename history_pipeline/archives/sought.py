@@ -17,7 +17,7 @@ from history_pipeline.rows.parts import Part
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import State
 from queue_core.runtime.clock import in_utc
-from queue_core.storage.arguments import integer, name
+from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.filter import LONGEST_ERROR_TEXT, Filter, checked_ids, state_values
 from queue_core.storage.search_keys import Keyless, Unset, sought_key
 from sql.search_keys import SEARCH_KEYS
@@ -31,7 +31,9 @@ class Sought:
 
     def __init__(self, wanted: Filter, queue_name: str | None, event_name: str | None) -> None:
         self._ids = None if wanted.record_ids is None else checked_ids(wanted.record_ids)
-        self._after = None if wanted.after_id is None else integer(wanted.after_id, "after_id")
+        self._after = (
+            None if wanted.after_id is None else storable_integer(wanted.after_id, "after_id")
+        )
         self._period = Period(
             *(
                 None if date is None else in_utc(date, key=key)
@@ -89,7 +91,7 @@ class Sought:
 
 def _of_name(column: str, wanted: str | None, key: str, limit: int) -> Iterator[Condition]:
     if wanted is not None:
-        yield Condition(column, compute.equal, name(wanted, key, limit=limit))
+        yield Condition(column, compute.equal, storable_name(wanted, key, limit=limit))
 
 
 def _of_key(column: str, wanted: SearchKey | Keyless | Unset) -> Iterator[Condition]:
@@ -112,10 +114,10 @@ def _is_kept(error_type: str) -> bool:
 
 def _of_error(wanted: Filter) -> Iterator[Condition]:
     if wanted.error_type is not None:
-        head = f"{name(wanted.error_type, 'error_type')}:"
+        head = f"{storable_name(wanted.error_type, 'error_type')}:"
         yield Condition("last_error", compute.starts_with, head)
     if wanted.error_text is not None:
-        text = name(wanted.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
+        text = storable_name(wanted.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
         yield Condition(
             "last_error",
             lambda values, sought: compute.match_substring(values, sought, ignore_case=True),

@@ -19,7 +19,7 @@ from history_pipeline.period import Period
 from history_pipeline.rows.kind import TASKS
 from history_pipeline.rows.parts import Part
 from queue_core.runtime.clock import in_utc
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 
 _TABLE = "work_task_history"
 
@@ -89,7 +89,7 @@ def find_archived_tasks(
     Example:
         >>> find_archived_tasks("/var/archive", "mail", limit=10)
     """
-    most = None if limit is None or integer(limit, "limit") <= 0 else limit
+    most = None if limit is None or storable_integer(limit, "limit") <= 0 else limit
     period = Period(
         None if since is None else in_utc(since, key="since"),
         None if before is None else in_utc(before, key="before"),

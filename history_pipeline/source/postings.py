@@ -69,7 +69,7 @@ def posting(row: Mapping[str, Any], options: WriteOptions) -> dict[str, Any]:
 
 def _named(limit: int) -> Callable[[Any, str], None]:
     def check(value: Any, key: str) -> None:
-        arguments.name(value, key, limit=limit)
+        arguments.storable_name(value, key, limit=limit)
 
     return check
 

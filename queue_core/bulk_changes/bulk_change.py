@@ -9,7 +9,7 @@ from queue_core.bulk_options import BulkOptions, FailedFilters, WaitingFilters
 from queue_core.engine import QueueEngine
 from queue_core.reading.bulk import Bulk, BulkResult
 from queue_core.reading.changes import Change
-from queue_core.storage.arguments import name
+from queue_core.storage.arguments import storable_name
 from queue_core.storage.filter import Filter, checked_ids
 from sql.tables import CLASS_NAME_LENGTH
 
@@ -48,7 +48,7 @@ def wanted_of(filters: FailedFilters | WaitingFilters) -> Filter:
     found: dict[str, Any] = dict(filters)
     event_name, ids = found.pop("event_name", None), found.get("record_ids")
     if event_name is not None:
-        found["class_name"] = name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
+        found["class_name"] = storable_name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
     if ids is not None:
         found["record_ids"] = checked_ids(ids)
     return Filter(**found)

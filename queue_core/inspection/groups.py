@@ -7,7 +7,7 @@ from contextlib import suppress
 from queue_core.errors import GroupNotFoundError
 from queue_core.inspection.inspected import Inspected
 from queue_core.model.group import GroupStatus
-from queue_core.storage.arguments import integer, name
+from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.groups import StoredGroups, not_found
 from sql.tables import QUEUE_NAME_LENGTH
 
@@ -45,9 +45,9 @@ class InspectedGroups(Inspected):
                 print(group.group_id, group.name, group.live)
             ```
         """
-        limit = None if limit is None else integer(limit, "limit", least=0)
+        limit = None if limit is None else storable_integer(limit, "limit", least=0)
         if queue_name is not None:
-            name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+            storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         return [
             status
             for store in self._tables.stores(table)
@@ -72,7 +72,7 @@ class InspectedGroups(Inspected):
             SchemaMissingError: There is no such table, or none at all.
             DatabaseUnreachableError: The database does not answer.
         """
-        group_id = integer(group, "group", least=1)
+        group_id = storable_integer(group, "group", least=1)
         stores = self._tables.stores(table)
         for store in stores:
             with suppress(GroupNotFoundError):

@@ -6,7 +6,7 @@ from queue_core.inspection.inspected import Inspected
 from queue_core.model.keyed import KeyState, KeyStatus
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.keys import Keys
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 
 
 class InspectedKeys(Inspected):
@@ -30,7 +30,7 @@ class InspectedKeys(Inspected):
             SchemaMissingError: There is no such table, or none at all.
             DatabaseUnreachableError: The database does not answer.
         """
-        limit = None if limit is None else integer(limit, "limit", least=0)
+        limit = None if limit is None else storable_integer(limit, "limit", least=0)
         return [
             status
             for store in self._tables.stores(table)

@@ -9,7 +9,7 @@ from queue_core.model.posting import Posting
 from queue_core.model.refusal import refused
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 from queue_core.storage.groups import StoredGroups, sealed
 from sql.search_keys import marked
 
@@ -19,7 +19,7 @@ def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
     for posting in postings:
         if posting.group is None:
             continue
-        integer(posting.group, "group", least=1)
+        storable_integer(posting.group, "group", least=1)
         if posting.key is not None and posting.on_conflict not in {"return", "raise"}:
             # These write into an entry that is there, and may be another group's member.
             raise refused(

@@ -12,7 +12,7 @@ from queue_core.model.posting import PLAIN, Posting
 from queue_core.model.refusal import refused
 from queue_core.runtime.arguments import is_number
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import name
+from queue_core.storage.arguments import storable_name
 from sql.tables import KEY_LENGTH
 
 KEEPS, CONFLICTS = get_args(KeepWord), get_args(OnConflict)
@@ -24,7 +24,7 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
         if posting.key is None:
             check_needed(queue_name, posting, "key", "keep", "on_conflict", "key_wait")
             continue
-        name(posting.key, "key", limit=KEY_LENGTH, queue_name=queue_name)
+        storable_name(posting.key, "key", limit=KEY_LENGTH, queue_name=queue_name)
         keep = posting.keep
         if isinstance(keep, timedelta):
             if keep < timedelta():

@@ -16,7 +16,7 @@ from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.posting.key_options import check_needed
 from queue_core.posting.linked_post import LinkedPost
-from queue_core.storage.arguments import name
+from queue_core.storage.arguments import storable_name
 from sql.search_keys import marked
 from sql.statements.ordered import OrderKey
 from sql.tables import ORDER_KEY_LENGTH
@@ -28,7 +28,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
         if posting.order_key is None:
             check_needed(queue_name, posting, "order_key", "order_failure")
             continue
-        name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
+        storable_name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
         if posting.order_failure not in get_args(OrderFailure):
             raise refused(queue_name, "order_failure", posting.order_failure, "hold or skip")
         if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:

@@ -15,7 +15,7 @@ from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import integer, name
+from queue_core.storage.arguments import storable_integer, storable_name
 from sql.statements.waits import Wait
 from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH
 
@@ -149,9 +149,9 @@ def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
 
 def _checked(queue_name: str, awaited: object) -> Awaited:
     if not isinstance(awaited, tuple):
-        return integer(awaited, "after")
+        return storable_integer(awaited, "after")
     match awaited:
         case (str() as of_queue, str() as key):
-            name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
-            return of_queue, name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
+            storable_name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
+            return of_queue, storable_name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
     raise refused(queue_name, "after", awaited, "ids, and pairs of a queue's name and a key")

@@ -21,7 +21,7 @@ from queue_core.reading.open_circuits import read_circuits
 from queue_core.reading.phrases import moment, whereabouts
 from queue_core.reading.reason import Fact, Reason
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.groups import status_of
 from queue_core.storage.limits import StoredLimits
@@ -64,7 +64,7 @@ def explain(
 
     Raises EntryNotFoundError.
     """
-    record_id, now = integer(record_id, "record_id"), store.now(connection)
+    record_id, now = storable_integer(record_id, "record_id"), store.now(connection)
     label = queue_name or store.config.table
     where = Filter(record_ids=[record_id]).conditions(queue_name)
     all_nodes = store.database.dialect.statements_for(NODES)().all_nodes

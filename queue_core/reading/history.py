@@ -18,7 +18,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import storable_integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
 from queue_core.storage.store import Store
@@ -48,7 +48,7 @@ class History:
     ) -> list[Entry]:
         """Entries of history that are wanted, by ascending id (or the newest first)."""
         where = wanted.conditions(self._queue_name)
-        limit = None if limit is None else integer(limit, "limit", least=0)
+        limit = None if limit is None else storable_integer(limit, "limit", least=0)
         return self._store.read(
             connection,
             self._label,
@@ -81,7 +81,7 @@ class History:
             EntryNotChangeableError: The entry ended otherwise, or was retried before.
             DuplicateKeyError: Another entry has the key.
         """
-        record_id = integer(record_id, "record_id")
+        record_id = storable_integer(record_id, "record_id")
         now = self._store.now(connection)
 
         part = self._store.database.dialect.part
@@ -153,7 +153,7 @@ class History:
             EntryNotChangeableError: The entry ended otherwise, or was retried. Its last retry is
                 the dead letter then.
         """
-        record_id = integer(record_id, "record_id")
+        record_id = storable_integer(record_id, "record_id")
         now = self._store.now(connection)
         lent = connection is not None
         return self._in_turn(

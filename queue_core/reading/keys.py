@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row
 
 from queue_core.model.keyed import KeyState, KeyStatus
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.arguments import name
+from queue_core.storage.arguments import storable_name
 from queue_core.storage.store import Store
 from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH
 
@@ -49,7 +49,7 @@ class Keys:
     def all_keys(self, queue_name: str | None, limit: int | None) -> list[KeyStatus]:
         """The keys of one queue, or of all (None), by queue and key."""
         if queue_name is not None:
-            name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+            storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         found = list[KeyStatus]()
         after: tuple[str, str] | None = None
         while limit is None or len(found) < limit:
@@ -71,8 +71,8 @@ class Keys:
         return found
 
     def _checked(self, queue_name: str, key: str) -> str:
-        name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
-        return name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
+        storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+        return storable_name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
 
     def _statuses(
         self, connection: Connection, rows: list[Row[tuple[object, ...]]]

@@ -12,7 +12,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.arguments import integer, name
+from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import move_retries
@@ -41,7 +41,7 @@ class Entries:
     ) -> list[Entry]:
         """Live entries that are wanted, by ascending id."""
         where = wanted.conditions(self._queue_name)
-        limit = None if limit is None else integer(limit, "limit", least=0)
+        limit = None if limit is None else storable_integer(limit, "limit", least=0)
         return self._store.read(
             connection,
             self._label,
@@ -54,7 +54,7 @@ class Entries:
         """The number of due AVAILABLE entries; `owner` counts only those in that node's lane."""
         statements, now = self._store.statements, self._store.now(connection)
         if owner is not None and owner != ANY_NODE:
-            name(owner, "owner")
+            storable_name(owner, "owner")
 
         def work(inner: Connection) -> int:
             return statements.ready_count(inner, now=now, queue_name=self._queue_name, lane=owner)
@@ -74,7 +74,7 @@ class Entries:
         Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was
         written then.
         """
-        record_id = integer(record_id, "record_id")
+        record_id = storable_integer(record_id, "record_id")
 
         def work(inner: Connection) -> Entry:
             found = self._search_id(inner, record_id)
@@ -113,7 +113,7 @@ class Entries:
 
         Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended.
         """
-        record_id = integer(record_id, "record_id")
+        record_id = storable_integer(record_id, "record_id")
 
         def work(inner: Connection) -> bool:
             found = self._search_id(inner, record_id)
@@ -175,7 +175,7 @@ class Entries:
                 f"{self._label}: remove takes a record id, or search keys. Nothing was removed.",
                 queue_name=self._queue_name,
             )
-        record_id = None if record_id is None else integer(record_id, "record_id")
+        record_id = None if record_id is None else storable_integer(record_id, "record_id")
         statements = self._store.statements
         ended = {
             "processing_state": State.REMOVED.value,

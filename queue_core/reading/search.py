@@ -11,7 +11,7 @@ from queue_core.model.entry import Entry, Located
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.reading.overview import dead_letter_ids
-from queue_core.storage.arguments import integer, name
+from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.filter import Filter, checked_ids, state_values
 from queue_core.storage.store import Store
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
@@ -35,15 +35,17 @@ class Search:
     ) -> None:
         """`queue_name`, `event_name` and `limit`: None for all."""
         ids, states = wanted.record_ids, wanted.states
-        self._limit = None if limit is None else integer(limit, "limit", least=0)
+        self._limit = None if limit is None else storable_integer(limit, "limit", least=0)
         self._queue_name = (
-            None if queue_name is None else name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+            None
+            if queue_name is None
+            else storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         )
         self._wanted = msgspec.structs.replace(
             wanted,
             class_name=None
             if event_name is None
-            else name(event_name, "event_name", limit=CLASS_NAME_LENGTH),
+            else storable_name(event_name, "event_name", limit=CLASS_NAME_LENGTH),
             record_ids=None if ids is None else checked_ids(ids),
             states=None if states is None else state_values(states),
         )

@@ -14,7 +14,7 @@ from queue_core.model.states import State
 from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
-from queue_core.storage.arguments import name
+from queue_core.storage.arguments import storable_name
 from queue_core.storage.store import Store
 from sql.statements.statistics import Span, Times
 from sql.tables import QUEUE_NAME_LENGTH
@@ -116,7 +116,9 @@ class StatsFilter:
         self._age = age
         self._now = None if now is None else in_utc(now, key="now")
         self._queue_name = (
-            None if queue_name is None else name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+            None
+            if queue_name is None
+            else storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         )
 
     def span(self, store: Store) -> Span:

@@ -12,7 +12,7 @@ from sql.tables import NAME_LENGTH
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
-def integer(value: Any, key: str, *, least: int = _SMALLEST) -> int:
+def storable_integer(value: Any, key: str, *, least: int = _SMALLEST) -> int:
     """Check an id or a limit.
 
     Raises InvalidPostError unless it is a 64-bit integer of `least` or more.
@@ -32,7 +32,9 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and _SMALLEST <= value <= _LARGEST
 
 
-def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
+def storable_name(
+    value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None
+) -> str:
     """Check a name or token.
 
     Raises InvalidPostError if it is none that every database can store.

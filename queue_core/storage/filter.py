@@ -14,7 +14,7 @@ from queue_core.model.posting import SearchKey
 from queue_core.model.states import State, States, several
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import integer, name
+from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.search_keys import UNSET, Keyless, Unset, sought_key
 from sql.statements.base import batches
 
@@ -88,7 +88,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
                     table.c.finished_date >= in_utc(self.finished_since, key="finished_since")
                 )
             if self.after_id is not None:
-                found.append(table.c.record_id > integer(self.after_id, "after_id"))
+                found.append(table.c.record_id > storable_integer(self.after_id, "after_id"))
             found += self._of_error(table)
             return found
 
@@ -97,10 +97,10 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def _of_error(self, table: FromClause) -> list[ColumnElement[bool]]:
         found = list[ColumnElement[bool]]()
         if self.error_type is not None:
-            head = f"{name(self.error_type, 'error_type')}:"
+            head = f"{storable_name(self.error_type, 'error_type')}:"
             found.append(table.c.last_error.startswith(head, autoescape=True))
         if self.error_text is not None:
-            text = name(self.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
+            text = storable_name(self.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
             found.append(table.c.last_error.icontains(text, autoescape=True))
         return found
 
@@ -112,7 +112,7 @@ def checked_ids(record_ids: Iterable[int]) -> list[int]:
             f"record_ids={shown(record_ids)} is not allowed. Allowed: a collection of record ids.",
             key="record_ids",
         )
-    return [integer(record_id, "record_ids") for record_id in record_ids]
+    return [storable_integer(record_id, "record_ids") for record_id in record_ids]
 
 
 def state_values(states: States) -> list[str]:

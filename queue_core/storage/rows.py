@@ -26,7 +26,7 @@ from queue_core.model.run_limit import RUN_LIMIT_MARK, with_run_limit
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import name
+from queue_core.storage.arguments import storable_name
 from queue_core.storage.packet import check_packet
 from queue_core.storage.search_keys import Unset, columns_of, search_key
 from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, texts, with_marks
@@ -149,10 +149,10 @@ class Rows:
     def _encoded(self, queue_name: str, posting: Posting) -> tuple[str, Encoded]:
         event_name = posting.event_name
         if event_name is not None:
-            event_name = name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
+            event_name = storable_name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
         class_name = self._types.name_of(posting.event, event_name)
         if event_name is None and class_name not in self._checked:
-            name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
+            storable_name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
             self._checked.add(class_name)
         if self._validators.declared:
             self._validators.check(queue_name, class_name, posting.event)
@@ -199,7 +199,7 @@ def headers_of_copy(headers: str | None) -> str | None:
 
 
 def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> str:
-    key = name(limit_key, "limit_key", limit=LIMIT_KEY_LENGTH, queue_name=queue_name)
+    key = storable_name(limit_key, "limit_key", limit=LIMIT_KEY_LENGTH, queue_name=queue_name)
     return with_marks(headers, {LIMIT_KEY_MARK: key})
 
 
@@ -235,7 +235,7 @@ def _token(value: Any, key: str, queue_name: str) -> str:
             queue_name=queue_name,
             key=key,
         ) from error
-    return text and name(text, key, limit=_TOKEN_LENGTH, queue_name=queue_name)
+    return text and storable_name(text, key, limit=_TOKEN_LENGTH, queue_name=queue_name)
 
 
 def _fault_of(headers: object) -> str | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from queue_core.errors import InvalidPostError
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import is_integer, name
+from queue_core.storage.arguments import is_integer, storable_name
 from sql.search_keys import StoredKey, headers_with, of_text
 
 _KEY_LENGTH = 255
@@ -58,7 +58,7 @@ def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
     if isinstance(value, UUID):
         return of_text(str(value))
     if isinstance(value, str):
-        return of_text(name(value, key, limit=_KEY_LENGTH, queue_name=queue_name))
+        return of_text(storable_name(value, key, limit=_KEY_LENGTH, queue_name=queue_name))
     if not is_integer(value):
         raise InvalidPostError(
             f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) can't be a search key. "
