@@ -32,7 +32,7 @@ counts = Counter[str]()
 
 
 def handle(_delivery: dict[str, Any], context: EntryContext) -> None:
-    """Take 50 ms, and fail where it is wanted."""
+    """Take 100 ms, and fail where it is wanted."""
     time.sleep(0.1)
     if context.class_name == "push" and context.error_count == 0:
         raise ConnectionError("the build server did not answer")
