@@ -22,7 +22,7 @@ class AsideLook:
         self._nothing = None
 
     def finds_nothing(self) -> bool:
-        """Whether there is no pause, no limit, and no entry set aside."""
+        """Whether there is no pause, no limit, no open circuit, and no entry set aside."""
         known, self._nothing = self._nothing, None
         if known is not None:
             return known

@@ -75,7 +75,7 @@ class PausedLanes:
         if not self._newest.learn(read, partial(self._learn, pauses)):
             return  # and again in the next turn
         ended = {lane for lane in lanes if not self.pauses.holds(lane)}
-        if ended and self._chooses_probes():
+        if self._chooses_probes():
             ended.add(RETURNING)
         self._learn_circuits(self._open_circuits() if ended else {})
         ended -= self._circuits.keys()
@@ -105,7 +105,7 @@ class PausedLanes:
             )
 
     def _chooses_probes(self) -> bool:
-        """Give each open circuit a probe that has none; whether there was any."""
+        """Give each open circuit a probe that has none, or close it; whether there was any."""
         store = self._holdings.store
         lacking = bool(store.database.fetch(store.circuits.without_probe))
         if lacking:

@@ -4,7 +4,7 @@ A circuit is open as long as it has a row. The entries that wait stand in a lane
 which nobody claims; its probe stands among all others, at its date, and is marked. The probe's end
 decides, in the transaction in which it is written. If it succeeds, the row goes, and nodes bring
 back the entries of the lane. If it fails, another one is chosen. If it ends in another way, nodes
-choose one, which look while entries wait whether the probe still is one.
+choose one, which look once a second whether the probe still is one. If none waits, they close it.
 """
 
 from __future__ import annotations
@@ -136,18 +136,33 @@ class Circuits:
         return self._circuits.of_table(connection, self._table)
 
     def without_probe(self, connection: Connection) -> list[Row[Any]]:
-        """The open circuits whose probe is nowhere, replaced, or in the lane of another circuit."""
+        """The open circuits whose probe is nowhere, replaced, or in the lane of another circuit.
+
+        A probe that was replaced is the probe still if no other entry waits.
+        """
         circuits = self.all(connection)
+        if not circuits:
+            return []
         ids = [circuit.probe_id for circuit in circuits]
         found = self._entries.search(
             connection, past=False, where=lambda table: [table.c.record_id.in_(ids)], limit=None
         )
         held = {circuit.lane for circuit in circuits}
-        probes = {row.record_id for row in found if row.lane not in held and _is_probe(row.headers)}
-        return [circuit for circuit in circuits if circuit.probe_id not in probes]
+        replaced = {
+            row.record_id: not _is_probe(row.headers) for row in found if row.lane not in held
+        }
+        return [
+            circuit
+            for circuit in circuits
+            if replaced.get(circuit.probe_id, True)
+            and not (circuit.probe_id in replaced and self._is_empty(connection, circuit))
+        ]
 
     def choose_others(self, connection: Connection) -> None:
-        """Give a probe, due now, to each open circuit that has none, if an entry of it is due."""
+        """Give a probe, due now, to each open circuit that has none, if an entry of it is due.
+
+        Close it if no entry waits.
+        """
         for circuit in self.without_probe(connection):
             self._choose(connection, circuit, self._clock.now(), circuit.failures)
 

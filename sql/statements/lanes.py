@@ -32,7 +32,7 @@ from sql.statements.base import (
     raised,
     raised_column,
 )
-from sql.tables import ENTRY_COLUMNS, in_schema, queue_limits, queue_pauses
+from sql.tables import ENTRY_COLUMNS, in_schema, queue_circuits, queue_limits, queue_pauses
 from sql.types import UtcDateTime, UtcSince
 
 LOOKED_AT = 4
@@ -122,16 +122,16 @@ class Lanes(PairStatements):
         return found
 
     def any_aside(self, connection: Connection, *, lanes: Collection[tuple[str, str]]) -> bool:
-        """Whether the table has pauses or limits, or entries in one of these ranges of lanes.
+        """Whether the table has pauses, limits or open circuits, or entries in such lanes.
 
-        A range has its first lane, and the one that it ends before.
+        `lanes`: ranges of them. A range has its first lane, and the one that it ends before.
         """
         main = self.main
         found: list[Select[Any]] = [
             select(literal_column("1")).where(main.c.lane >= first, main.c.lane < end)
             for first, end in lanes
         ]
-        for named in (queue_pauses, queue_limits):
+        for named in (queue_pauses, queue_limits, queue_circuits):
             table = in_schema(named, main.schema)
             found.append(select(literal_column("1")).where(table.c.table_name == main.name))
         return bool(connection.execute(select(or_(*map(exists, found)))).scalar())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -96,6 +97,56 @@ def test_a_circuit_without_failed_entries_is_closed(cluster: Cluster) -> None:
     peer.bus.remove_all(record_ids=[record_id])
 
     assert peer.bus.open_circuits() == []
+
+
+def test_a_circuit_whose_entries_were_removed_one_after_the_other_is_closed_within_a_second(
+    cluster: Cluster,
+) -> None:
+    peer = join(cluster, "a", Service())
+    for record_id in fail(peer, 1, 2):
+        peer.bus.remove_all(record_ids=[record_id])
+
+    pass_time(cluster, 1, peer)
+    assert peer.bus.open_circuits() == []
+
+    [record_id] = fail(peer, 3)
+    [circuit] = peer.bus.open_circuits()
+    assert (circuit.probe_id, circuit.failures) == (record_id, 1)
+    assert circuit.probe_date == cluster.clock.now() + timedelta(seconds=10)
+
+
+def test_a_circuit_whose_only_entry_somebody_has_deleted_is_closed_within_a_second(
+    cluster: Cluster,
+) -> None:
+    peer = join(cluster, "a", Service())
+    [record_id] = fail(peer, 1)
+    peer.bus.pause(handler="another")  # others look after pauses, too
+    main = peer.store.statements.main
+    gone = delete(main).where(main.c.record_id == record_id)
+    peer.store.database.write(lambda connection: connection.execute(gone))
+
+    pass_time(cluster, 1, peer)
+
+    assert peer.bus.open_circuits() == []
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_the_only_one_that_has_failed_is_the_probe_though_another_circuit_has_others(
+    cluster: Cluster, *, away: bool
+) -> None:
+    service, other = Service(), Service()
+    peer = join(cluster, "a", service)
+    peer.bus.subscribe(Other, other, name="other", retry=POLICY_OF_OTHERS)
+    peer.bus.post_many([Other(1), Other(2)])
+    peer.bus.post(Order(1), key="effect")
+    peer.run()
+
+    peer.bus.post(Order(2), key="effect", on_conflict="replace")
+    service.away = away
+    pass_time(cluster, 1, peer)
+
+    mine = [circuit for circuit in peer.bus.open_circuits() if circuit.handler == "orders"]
+    assert [circuit.failures for circuit in mine] == ([2] if away else [])
 
 
 def test_another_one_is_chosen_for_a_probe_that_has_used_up_its_retries(cluster: Cluster) -> None:
