@@ -99,6 +99,26 @@ class Dependencies:
         """The waits of entries for others."""
         return self.statements.of_waiters(connection, self._table, ids=ids)
 
+    def removed(self, connection: Connection, ids: Sequence[int], *, lent: bool) -> None:
+        """Delete the waits of removed entries that were held: nobody looks at those.
+
+        Not one that somebody changes: the entry that it names is retried, and will end.
+        `lent`: the connection is a caller's, which is not to lock what others write. So it enters a
+        row, in which the entry waits for itself, that has a node do it.
+        """
+        held = [row for row in self.waits_of(connection, ids) if row.look_date is None]
+        if not lent:
+            waits = [Wait(row.waiter_id, row.awaited_id) for row in held]
+            free = self.statements.lock_free(connection, self._table, waits)
+            self.statements.remove(connection, self._table, free)
+        elif held:
+            values = {"awaited_state": State.REMOVED.value, "look_date": self._clock.now()}
+            rows = {
+                row.waiter_id: {**row._asdict(), "awaited_id": row.waiter_id, **values}
+                for row in held
+            }
+            self.statements.add(connection, list(rows.values()))
+
     # -- ends of awaited entries ------------------------------------------------------------------
 
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
@@ -142,7 +162,8 @@ class Dependencies:
         for itself.
         """
         del before, force
-        if self._renew(connection, old, new_id):
+        waiters = self._renew(connection, old, new_id)
+        if waiters and self._entries.live_ids(connection, ids=waiters):
             self._ordering.put_first(connection, new_id, lent=lent)
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
@@ -152,13 +173,16 @@ class Dependencies:
         """See `Link.renewed`."""
         self._renew(connection, old, new_id)
 
-    def _renew(self, connection: Connection, old: Entry, new_id: int) -> bool:
-        """Let those that wait for an entry wait for its copy; False if there are none."""
+    def _renew(self, connection: Connection, old: Entry, new_id: int) -> list[int]:
+        """Let those that wait for an entry wait for its copy; their ids.
+
+        Some may have been removed since.
+        """
         rows = self.statements.of_awaited(connection, self._table, ids=[old.record_id])
         waits = [Wait(row.waiter_id, row.awaited_id) for row in rows]
         values = {"awaited_id": new_id, "awaited_state": None, "look_date": self._clock.now()}
         self.statements.change(connection, self._table, waits, values)
-        return bool(waits)
+        return [wait.waiter_id for wait in waits]
 
     # -- looks ------------------------------------------------------------------------------------
 

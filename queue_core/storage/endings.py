@@ -66,10 +66,11 @@ def remove_locked(
 ) -> int:
     """Move locked entries to history with `values`, as REMOVED, and tell their links.
 
-    Returns how many. `lent`: the connection is a caller's.
+    They wait for others no longer. Returns how many. `lent`: the connection is a caller's.
     """
     marked = store.statements.locked_marked(connection, ids=ids)
     removed = store.statements.to_history(connection, ids=ids, values=values)
     endings = [Ending(from_row(row), State.REMOVED) for row in marked]
     store.links.ended(connection, endings, lent=lent)
+    store.dependencies.removed(connection, ids, lent=lent)
     return removed

@@ -63,6 +63,18 @@ class Waits:
             removed = delete(self.table).where(*_named(self.table))
             connection.execute(removed, _ids(table_name, waits))
 
+    def lock_free(
+        self, connection: Connection, table_name: str, waits: Sequence[Wait]
+    ) -> list[Wait]:
+        """Lock rows, and return those of them that nobody else holds."""
+        found = select(self.table.c.waiter_id).where(*_named(self.table))
+        locked = found.with_for_update(skip_locked=True)
+        return [
+            wait
+            for wait in sorted(waits)
+            if connection.execute(locked, _ids(table_name, [wait])[0]).first() is not None
+        ]
+
     def of_awaited(
         self, connection: Connection, table_name: str, *, ids: Sequence[int]
     ) -> list[Row[Any]]:

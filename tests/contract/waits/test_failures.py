@@ -7,8 +7,9 @@ import pytest
 from queue_core.reading.live_entries import Entries
 from stickybus import EntryNotFoundError, ImmediateRetries, Posting, State
 from tests.contract.cluster import Cluster
-from tests.contract.harness import Order, Recorder
+from tests.contract.harness import Order, Recorder, database_of
 from tests.contract.waits.looks import ends, failing, ran, waiting, waits
+from tests.contract.waits.test_with_order_keys import settle
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["posted before", "posted after"])
@@ -105,6 +106,26 @@ def test_a_held_entry_can_be_released_and_removed(cluster: Cluster) -> None:
     assert ends(peer)[third] is State.REMOVED
     with pytest.raises(EntryNotFoundError):
         peer.bus.release(4711)
+
+
+@pytest.mark.parametrize("how", ["own", "caller's", "forgotten"])
+def test_a_held_entry_that_is_removed_waits_for_nothing(cluster: Cluster, how: str) -> None:
+    peer, _ = failing(cluster, 1)
+    first, still = peer.bus.post(Order(1)), peer.bus.post(Order(3), delay=3)
+    held = peer.bus.post(Order(2), after=[first], on_failed="hold", search_key1="ann")
+    other = peer.bus.post(Order(4), after=[first, still], on_failed="hold")
+    settle(cluster, peer)
+    if how == "caller's":
+        entries = Entries(peer.store, "bus")
+        with database_of(peer.bus).begin() as connection:
+            assert entries.remove(held, connection=connection) == 1
+        settle(cluster, peer)
+    elif how == "own":
+        assert peer.bus.remove_all(record_ids=[held]).changed == 1
+    else:
+        assert peer.bus.forget(search_key1="ann").live == 1
+    assert waiting(peer) == [other]
+    assert waits(peer) == 2
 
 
 def test_the_removal_of_an_entry_cancels_those_that_wait(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, database_of, elsewhere, engine_of
-from tests.contract.waits.looks import ran, waiting, waits
+from tests.contract.waits.looks import failing, ran, waiting, waits
 from tests.contract.waits.many_threads import done_by_two
 
 
@@ -69,6 +69,43 @@ def test_who_waits_is_looked_at_again_if_a_transaction_has_held_it(cluster: Clus
     cluster.live(4, peer)
     peer.run()
     assert ran(peer) == [1, 2]
+
+
+@needs.many_writers
+def test_an_open_transaction_that_removes_who_is_held_holds_up_no_retry(cluster: Cluster) -> None:
+    peer, _ = failing(cluster, 1)
+    first = peer.bus.post(Order(1))
+    peer.run()
+    held = peer.bus.post(Order(2), after=[first], on_failed="hold")
+    with database_of(peer.bus).engine.connect() as connection:
+        assert Entries(peer.store, "bus").remove(held, connection=connection) == 1
+        elsewhere(lambda: peer.bus.retry(first))
+        elsewhere(peer.run)
+        connection.commit()
+    for _ in range(2):
+        peer.run()
+        cluster.live(4, peer)
+    assert peer.bus.find() == []
+    assert waits(peer) == 0
+
+
+@needs.many_writers
+def test_an_open_transaction_that_retries_holds_up_no_removal_of_who_is_held(
+    cluster: Cluster,
+) -> None:
+    peer, _ = failing(cluster, 1)
+    first = peer.bus.post(Order(1))
+    peer.run()
+    held = peer.bus.post(Order(2), after=[first], on_failed="hold")
+    with database_of(peer.bus).engine.connect() as connection:
+        peer.bus.retry(first, connection=connection)
+        assert elsewhere(lambda: peer.bus.remove_all(record_ids=[held])).changed == 1
+        connection.commit()
+    for _ in range(2):
+        peer.run()
+        cluster.live(4, peer)
+    assert peer.bus.find() == []
+    assert waits(peer) == 0
 
 
 @needs.many_writers

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from queue_core.reading.live_entries import Entries
 from stickybus import Fail, State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, database_of
@@ -155,6 +156,29 @@ def test_a_retry_that_nobody_waits_for_runs_behind_the_others(cluster: Cluster) 
     peer.bus.retry(first)
     settle(cluster, peer)
     assert ran == [1, 2, 3, 4, 1]
+    all_is_over(peer)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["own", "caller's"])
+def test_a_retry_that_only_a_removed_one_waited_for_runs_behind_the_others(
+    cluster: Cluster, *, inside: bool
+) -> None:
+    peer, ran = join(cluster, 1)
+    [first] = post(peer, 1, order_failure="skip")
+    [removed] = post(peer, 2, after=[first], on_failed="hold")
+    peer.run()
+    post(peer, 3, delay=3)
+    post(peer, 4)
+    entries = Entries(peer.store, "bus")
+    if inside:
+        with database_of(peer.bus).begin() as connection:
+            assert entries.remove(removed, connection=connection) == 1
+            peer.bus.retry(first, connection=connection)
+    else:
+        assert entries.remove(removed) == 1
+        peer.bus.retry(first)
+    settle(cluster, peer)
+    assert ran == [1, 3, 4, 1]
     all_is_over(peer)
 
 

@@ -81,7 +81,7 @@ class ClusterLife(PostLife):
         waits = self.poster.store.dependencies.statements
         with database_of(self.bus).begin() as connection:
             found = waits.of_awaited(connection, "bus_events", ids=[record_id])
-        return {row.waiter_id for row in found}
+        return {row.waiter_id for row in found} & {entry.record_id for entry in self.bus.find()}
 
     def _retry(self, record_id: int, force: bool, connection: Connection | None) -> int:  # noqa: FBT001 -- for partial
         new_id: int = self.bus.retry(record_id, force=force, connection=connection)
