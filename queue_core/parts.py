@@ -42,11 +42,11 @@ class Parts:
     """`router` knows the handlers."""
 
     def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
-        holdings = Holdings(store)
+        pauses = PausesInForce(store.clock)
+        holdings = Holdings(store, pauses.lane_of)
         backlogs = TableBacklogs(store)
         awake = Signal()
         hints = HintSender(store, store.config.table)
-        pauses = PausesInForce(store.clock)
 
         def new_pool() -> HandlerPool:
             runner = Runner(

@@ -80,7 +80,10 @@ class LimitedLanes:
         limited = {limit.lane: limit for limit in limits if limit.limits_queue}
         served = self._served_queues()
         for lane in lanes:
-            if lane in limited and limited[lane].queue_name in served:
+            limit = limited.get(lane)
+            if limit is None or limit.queue_name not in served:
+                continue
+            if holdings.places.lane_of_pause(limit.queue_name) is None:
                 self._claimer.hint(lane)
         if limits:
             holdings.places.nodes = self._nodes()

@@ -7,7 +7,7 @@ its own part. An entry that is given back goes through `release`, fenced by owne
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
 
 from sqlalchemy import Connection
@@ -37,12 +37,13 @@ class Holdings:
     `node` is None, and `name` the last one's, while it takes no part in the cluster.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, lane_of_pause: Callable[[str], Lane | None]) -> None:
+        """`lane_of_pause` tells the lane of a paused queue by its name; None if it goes on."""
         self.store = store
         self.config = store.config
         self.clock = store.clock
         self.ledger = Ledger(store.config.queue_capacity)
-        self.places = Places(store, self._idle_threads, self.ledger.placed)
+        self.places = Places(store, self._idle_threads, self.ledger.placed, lane_of_pause)
         self.moves = Moves(store, self.places, self.ledger.place)
         self.node: Node | None = None
         self.name = ""

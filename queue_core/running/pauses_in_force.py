@@ -33,6 +33,8 @@ class PausesInForce:
 
     def lane_of(self, queue_name: str, handler: str | None = None) -> Lane | None:
         """The lane in which an entry of a paused queue or handler waits; None if neither is."""
+        if not self.known:
+            return None
         lane = paused_lane(queue_name, handler)
         return lane if self.holds(lane) else None
 

@@ -82,9 +82,17 @@ class Places:
     """The places of one main table's limited queues, as one bus or service takes them."""
 
     def __init__(
-        self, store: Store, idle_threads: Callable[[], int], held: Callable[[Lane], set[int]]
+        self,
+        store: Store,
+        idle_threads: Callable[[], int],
+        held: Callable[[Lane], set[int]],
+        lane_of_pause: Callable[[str], Lane | None],
     ) -> None:
-        """`held` tells the ids of held entries that have places of a limit."""
+        """`held` tells the ids of held entries that have places of a limit.
+
+        `lane_of_pause` tells the lane of a paused queue.
+        """
+        self.lane_of_pause = lane_of_pause
         self._store = store
         self._idle_threads = idle_threads
         self.keys = KeyPlaces(store, idle_threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -45,6 +46,7 @@ class Seating:
                 self._refused.clear()  # nothing is left that waits for a place
         else:
             entries = list(found)
+        entries = self._unpaused(entries)
         placed, waiting = dict[Lane, list[int]](), set[int]()
         # All limits are locked before the keys are.
         for lane, those in self._places.by_lane(entries):
@@ -92,6 +94,16 @@ class Seating:
                 self._connection, lane, self._owner, wanted, self._found
             )
         return self._rooms[lane]
+
+    def _unpaused(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Set aside what is of paused queues: it would use up a rate, and start nothing."""
+        unpaused, paused = list[Entry](), defaultdict[Lane, list[Entry]](list)
+        for entry in entries:
+            lane = self._places.lane_of_pause(entry.queue_name)
+            (unpaused if lane is None else paused[lane]).append(entry)
+        for lane, those in paused.items():
+            self._leave(lane, those)
+        return unpaused
 
     def _leave(self, lane: Lane, entries: Sequence[Entry]) -> None:
         if entries:

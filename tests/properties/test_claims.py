@@ -59,7 +59,7 @@ class ClaimLife(RuleBasedStateMachine):
         config = BusConfig(node_name="ann", max_redispatches=2)
         self.bus = PersistentBus(f"sqlite:///{path}", config, clock=self.clock)
         self.store = self.bus._engine.store
-        self.moves = Holdings(self.store).moves
+        self.moves = Holdings(self.store, lambda _queue_name: None).moves
         self.live = dict[int, Row]()
         self.past = dict[int, State]()
         self.ends = dict[int, list[State]]()

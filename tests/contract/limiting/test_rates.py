@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, ended
 from tests.contract.limiting.looks import hear, numbers_run
+from tests.contract.pausing.looks import BUS_LANE as PAUSED_LANE
+from tests.contract.pausing.looks import lanes
 
 
 def test_no_more_than_the_rate_starts(cluster: Cluster) -> None:
@@ -43,6 +48,55 @@ def test_a_higher_rate_holds_at_once(cluster: Cluster) -> None:
         one.run()
         assert len(numbers_run(one)) == started
         cluster.live(10, one)
+
+
+@pytest.mark.parametrize("rate", [{"rate": 2, "burst": 2}, {"rate_per_key": 2, "burst_per_key": 2}])
+def test_what_a_paused_queue_does_not_start_uses_up_nothing_of_its_rate(
+    cluster: Cluster, rate: Any
+) -> None:
+    one, other = cluster.join("a"), cluster.join("b")
+    one.bus.limit(**rate, per=timedelta(hours=2))
+    hear(cluster, one, other)
+    one.bus.pause()
+    hear(cluster, one, other)
+    for number in range(3):
+        one.bus.post(Order(number), limit_key="k")
+    for _ in range(3):
+        one.run()
+        other.run()
+        hear(cluster, one, other)
+    assert lanes(one.bus) == [PAUSED_LANE] * 3
+
+    other.bus.resume()
+    hear(cluster, one, other)
+    one.run()
+    other.run()
+    assert numbers_run(one, other) == [0, 1]
+
+
+@pytest.mark.parametrize("rate", ["rate", "rate_per_key"])
+def test_what_waits_for_a_rate_uses_up_nothing_of_it_while_its_queue_is_paused(
+    cluster: Cluster, rate: str
+) -> None:
+    one = cluster.join("a")
+    limit: dict[str, Any] = {rate: 1, "per": timedelta(hours=1)}
+    one.bus.limit(**limit)
+    hear(cluster, one)
+    for number in range(3):
+        one.bus.post(Order(number), limit_key="k")
+    one.run()
+    assert numbers_run(one) == [0]
+
+    one.bus.pause()
+    hear(cluster, one)
+    cluster.live(3600, one)
+    for _ in range(3):
+        one.run()
+        hear(cluster, one)
+    one.bus.resume()
+    hear(cluster, one)
+    one.run()
+    assert numbers_run(one) == [0, 1]
 
 
 def test_at_a_rate_the_next_entry_starts_at_its_date(make_bus: MakeBus) -> None:
