@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from queue_core.model.limit import Limit
+from stickybus.cli.doubts import doubt
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import duration
 from stickybus.cli.output import say, write_json, write_table
@@ -106,6 +107,8 @@ def limit(
             burst_per_key=burst_per_key,
             by=by,
         )
+    back = f"To take the limit back: stickybus unlimit {queue} --table {table}"
+    doubt(url, table, queue, to_undo=back)
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:

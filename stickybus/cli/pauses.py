@@ -9,9 +9,10 @@ import msgspec
 import typer
 
 from queue_core.model.pause import Pause
+from stickybus.cli.doubts import doubt
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import aware, duration
-from stickybus.cli.output import remark, say, write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
 
@@ -80,11 +81,8 @@ def pause(
         made = Pausing(engine, queue).pause(
             handler=handler, order_key=order_key, reason=reason, until=_until(until), by=by
         )
-    if not _is_known(url, table, queue):
-        remark(
-            f"No entry is in the queue {queue} of {table}, and no live node serves it: is the name "
-            f"right? To take the pause back: stickybus resume {queue} --table {table}"
-        )
+    back = f"To take the pause back: stickybus resume {queue} --table {table}"
+    doubt(url, table, queue, to_undo=back)
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:
@@ -139,19 +137,6 @@ def write_pauses(found: list[Pause]) -> None:
     """The pauses as a table."""
     rows = [msgspec.structs.asdict(one) for one in found]
     write_table("Pauses", COLUMNS, rows, empty="Nothing is paused.")
-
-
-def _is_known(url: str | None, table: str, queue: str) -> bool:
-    """Whether an entry is in the queue, or a live node serves it."""
-    with inspected(url) as inspector:
-        if inspector.entries(table=table, queue_name=queue, limit=1):
-            return True
-        return any(
-            queue in served["queues"] and served.get("table", table) == table
-            for node in inspector.nodes()
-            if node.state == "LIVE"
-            for served in node.serves
-        )
 
 
 def _until(text: str | None) -> datetime | timedelta | None:

@@ -186,6 +186,13 @@ def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -
     assert cli("unlimit", "bus").out == "bus is limited no more\n"
     assert cli("unlimit", "bus", "--json").json == {"unlimited": False}
     assert cli("limits").out == "Nothing is limited.\n"
+    doubted = cli("limit", "shop:mails", "--concurrency", "1")
+    assert (
+        "No entry is in the queue shop:mails of bus_events, and no live node serves it: is the "
+        "name right? To take the limit back: stickybus unlimit shop:mails --table bus_events"
+    ) in doubted.err
+    assert "shop:mails is limited" in doubted.out
+    cli("unlimit", "shop:mails")
     refused = cli("limit", "bus", expect=2).err
     assert "--rate-per-key" in refused
     assert "stickybus unlimit bus" in refused
