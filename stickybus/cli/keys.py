@@ -64,7 +64,10 @@ def show(
     key: Key,
     *,
     queue: Queue = "bus",
-    table: Table = "bus_events",
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="The main table. Default: all.", show_default=False),
+    ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -73,9 +76,10 @@ def show(
     Examples:
       stickybus keys show invoice-41
 
-      stickybus keys show invoice-41 --table notifications --queue shop:invoices --json
+      stickybus keys show invoice-41 --queue shop:invoices --json
     """
     with inspected(url) as inspector:
+        inspector.check_table(table)
         found = inspector.key_status(queue, key, table=table)
     if found.state is KeyState.UNKNOWN and not as_json:
         typer.echo(f"No entry has the key {key} of {queue}.", err=True)

@@ -22,6 +22,7 @@ from stickybus import (
 )
 from stickybus.cli import main
 from tests.contract.cluster import Cluster, Peer
+from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder
 from tests.contract.keys.test_posts import handled
 
@@ -168,6 +169,20 @@ def test_keys_are_listed_page_by_page(
     assert inspector.keys(queue_name="other") == []
     assert inspector.key_status("bus", "k3").state is KeyState.QUEUED
     assert inspector.key_status("bus", "k9").state is KeyState.UNKNOWN
+
+
+def test_the_command_line_shows_a_key_of_any_table(
+    make_service: MakeService, database_url: URL, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ["--url", database_url.render_as_string(hide_password=False)]
+    queue = make_service().create_queue("shop", "mails", Recorder(), event_types=[Order])
+    record_id = queue.schedule(Order(1), delay=60, key="a")
+    for table in ([], ["--table", "notifications"]):
+        assert main(["keys", "show", "a", "--queue", "shop:mails", "--json", *table, *url]) == 0
+        [shown] = json.loads(capsys.readouterr().out)
+        assert (shown["table"], shown["record_id"]) == ("notifications", record_id)
+    assert main(["keys", "show", "a", "--table", "bus_events", *url]) == 1
+    assert main(["keys", "show", "a", "--table", "nowhere", *url]) != 0
 
 
 def test_the_command_line_lists_shows_and_releases(
