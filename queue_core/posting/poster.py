@@ -33,6 +33,7 @@ from queue_core.posting.key_options import check_keys
 from queue_core.posting.linked_insertion import LinkedInsertion
 from queue_core.posting.ordered_posts import check_order
 from queue_core.posting.posted_hand_over import PostedHandOver
+from queue_core.posting.waiting_posts import check_waits
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
 
@@ -127,9 +128,11 @@ class Poster:
                 or posting.on_conflict != PLAIN.on_conflict
                 or posting.order_failure != PLAIN.order_failure
                 or posting.key_wait is not None
+                or posting.on_failed != "cancel"
             ):
                 check_keys(post.queue_name, [posting])
                 check_order(post.queue_name, [posting])
+                check_waits(post.queue_name, [posting])
         if post.connection is not None:
             return self._post_inside(post, post.connection)
         return self._post_and_commit(post)

@@ -131,6 +131,8 @@ class WaitingPosts:
 
 
 def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
+    if posting.on_failed not in get_args(OnFailed):
+        raise refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     given = posting.after
     if given is None:
         return set()
@@ -139,8 +141,6 @@ def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
     ids = {_checked(queue_name, one) for one in given}
     if len(ids) > MOST:
         raise refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
-    if posting.on_failed not in get_args(OnFailed):
-        raise refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     if ids and posting.key is not None and posting.on_conflict not in {"return", "raise"}:
         # Another entry would run with the posted payload, and it does not wait for these.
         raise refused(queue_name, "on_conflict", posting.on_conflict, "return or raise, with after")
@@ -148,10 +148,12 @@ def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
 
 
 def _checked(queue_name: str, awaited: object) -> Awaited:
-    if not isinstance(awaited, tuple):
+    if not isinstance(awaited, tuple | str):
         return storable_integer(awaited, "after")
     match awaited:
         case (str() as of_queue, str() as key):
             storable_name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
             return of_queue, storable_name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
-    raise refused(queue_name, "after", awaited, "ids, and pairs of a queue's name and a key")
+    raise refused(
+        queue_name, "after", awaited, "a list of ids, and of pairs of a queue's name and a key"
+    )

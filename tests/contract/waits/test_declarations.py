@@ -44,6 +44,9 @@ def test_what_does_not_exist_can_not_be_waited_for(cluster: Cluster) -> None:
         {"after": ["12"]},
         {"after": [True]},
         {"after": [1], "on_failed": "stop"},
+        {"on_failed": "stop"},
+        {"on_failed": "stop", "key": "k"},
+        {"after": ("bus", "k")},
         {"after": range(1001)},
         *(
             {"after": [1], "key": "k", "on_conflict": on}
@@ -56,6 +59,11 @@ def test_what_can_not_be_waited_for_is_refused(cluster: Cluster, options: Any) -
     with pytest.raises(InvalidPostError):
         peer.bus.post(Order(1), **options)
     assert peer.bus.find() == []
+
+
+def test_a_pair_that_is_in_no_list_is_refused_with_what_is_allowed(cluster: Cluster) -> None:
+    with pytest.raises(InvalidPostError, match="Allowed: a list of ids, and of pairs"):
+        cluster.join("a").bus.post(Order(1), after=("bus", "k"))  # type: ignore[arg-type]
 
 
 def test_the_bus_in_memory_waits_for_nothing() -> None:
