@@ -12,6 +12,7 @@ from queue_core.model.limit import Limit
 from queue_core.model.names import name_fault
 from queue_core.model.rate import LONGEST_PER, ONE_SECOND, SHORTEST_PER
 from queue_core.model.refusal import refused
+from queue_core.runtime.shown import shown
 from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.limits import StoredLimits
 from sql.statements.base import LARGEST_COUNT
@@ -80,7 +81,8 @@ class Limiting:
             The limit as it is stored.
 
         Raises:
-            InvalidPostError: An argument can't be stored, or none is given. Nothing was written.
+            InvalidPostError: An argument can't be stored, none is given, or one that is about a
+                rate without it. Nothing was written.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
 
         Example:
@@ -112,6 +114,7 @@ class Limiting:
                 "rate_per_key. Nothing was written. To end a limit, call unlimit().",
                 queue_name=self._limited_queue,
             )
+        self._check_rates(limit)
         self._stored_limits.put(limit)
         self._limits_changed()
         return limit
@@ -156,6 +159,24 @@ class Limiting:
         lifecycle = self._limiting_engine.lifecycle
         if lifecycle.node is not None:
             lifecycle.limited.look()
+
+    def _check_rates(self, limit: Limit) -> None:
+        """Refuse what says nothing without a rate."""
+        rates = {"rate": limit.rate, "rate_per_key": limit.rate_per_key}
+        for option, default, needed in (
+            ("burst", 1, ["rate"]),
+            ("burst_per_key", 1, ["rate_per_key"]),
+            ("per", ONE_SECOND, ["rate", "rate_per_key"]),
+        ):
+            value = getattr(limit, option)
+            if value != default and all(rates[name] is None for name in needed):
+                raise InvalidPostError(
+                    f"{self._limited_queue}: {option}={shown(value)} needs "
+                    f"{'= or '.join(needed)}=. Nothing was written.",
+                    queue_name=self._limited_queue,
+                    key=option,
+                    value=shown(value),
+                )
 
     def _count(self, count: object, key: str) -> int:
         if isinstance(count, int) and count is not True and 1 <= count <= LARGEST_COUNT:

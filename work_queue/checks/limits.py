@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from queue_core.errors import InvalidRequestError
 from queue_core.model.names import name_fault
-from queue_core.model.rate import LONGEST_PER, SHORTEST_PER
+from queue_core.model.rate import LONGEST_PER, ONE_SECOND, SHORTEST_PER
 from queue_core.runtime.user import LONGEST_BY, somebody
 from work_queue.checks.arguments import count, not_allowed, queue
 from work_queue.requests import LimitSetting
@@ -25,12 +25,18 @@ def limit_setting(
         )
     if not (isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER):
         raise not_allowed("per", per, "a timedelta from a millisecond to 366 days")
+    places = count(burst, key="burst", least=1)
+    if rate is None and (places != 1 or per != ONE_SECOND):
+        raise InvalidRequestError(
+            f"the limit of {limited!r}: burst= and per= need rate=…. Nothing was written.",
+            key="rate",
+        )
     return LimitSetting(
         limited,
         None if concurrency is None else count(concurrency, key="concurrency", least=1),
         None if rate is None else count(rate, key="rate", least=1),
         per,
-        count(burst, key="burst", least=1),
+        places,
         somebody() if by is None else _name(by),
     )
 

@@ -49,6 +49,10 @@ def test_a_limit_is_told_as_it_was_set(make_bus: MakeBus, database_url: URL) -> 
         {"rate": 1, "per": timedelta()},
         {"rate": 1, "per": 60},
         {"rate": 1, "burst": 0},
+        {"concurrency": 1, "burst": 5},
+        {"rate_per_key": 1, "burst": 5},
+        {"rate": 1, "burst_per_key": 5},
+        {"concurrency": 1, "per": timedelta(seconds=5)},
         {"concurrency": 1, "by": "x" * 256},
     ],
 )
@@ -63,6 +67,12 @@ def test_a_refused_limit_names_the_argument_and_its_value(make_bus: MakeBus) -> 
     with pytest.raises(InvalidPostError) as caught:
         make_bus().limit(rate=0)
     assert (caught.value.key, caught.value.value) == ("rate", "0")
+
+
+def test_an_option_of_a_rate_that_is_not_given_is_refused(make_bus: MakeBus) -> None:
+    with pytest.raises(InvalidPostError, match=r"bus: burst=5 needs rate=\. Nothing") as caught:
+        make_bus().limit(concurrency=1, burst=5)
+    assert (caught.value.key, caught.value.value) == ("burst", "5")
 
 
 def test_the_awaitable_twins_do_the_same(make_bus: MakeBus) -> None:

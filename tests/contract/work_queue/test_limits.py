@@ -170,6 +170,8 @@ def test_a_limit_is_told_as_it_was_set(work: WorkQueue, clock: ManualClock) -> N
         {"rate": 1, "per": timedelta()},
         {"rate": 1, "per": timedelta(days=367)},
         {"rate": 1, "burst": 0},
+        {"concurrency": 1, "burst": 2},
+        {"concurrency": 1, "per": timedelta(seconds=2)},
         {"concurrency": 1, "by": ""},
         {"concurrency": 1, "by": "x" * 256},
     ],
