@@ -184,7 +184,7 @@ class InvalidConnectionError(StickybusError):
     """The given connection can't be used here.
 
     It is closed, leads to another database, server or schema, or is asynchronous in a synchronous
-    call.
+    call. Or its transaction can't see a task that a call names, because it has read before.
     """
 
 

@@ -28,6 +28,7 @@ from work_queue.metrics import QUEUES, TABLE, Metrics
 from work_queue.modification import Action
 from work_queue.modified import Modified
 from work_queue.requests import ClaimRequest, DocClaimRequest, NameQuery
+from work_queue.storage.caller import Caller, Look
 from work_queue.storage.claims import Claims
 from work_queue.storage.doc_claims import claim_docs
 from work_queue.storage.firings import Firings
@@ -186,13 +187,19 @@ class DatabaseBackend:
                     inner,
                     self.statements,
                     self._moment(claimant),
-                    transactions.database.dialect.part,
+                    self._caller(),
                 ),
             )
         self._metrics.kept(modification.kept)
         self.folding.added_elsewhere(modification.counted)
         self._tell_inside(borrowed, modification)
         return modified
+
+    def _caller(self) -> Caller:
+        dialect = self._transactions.database.dialect
+        one_writer = dialect.capabilities.one_writer
+        look: Look = partial(self._transactions.read, None, TABLE)
+        return Caller(dialect.part, None if one_writer else look)
 
     def _tell_inside(self, borrowed: Borrowed, modification: Modification) -> None:
         """Let claims look when the caller's transaction has committed."""

@@ -24,6 +24,7 @@ from work_queue.modification import (
     RenewSet,
 )
 from work_queue.refs import DocRef, SetRef
+from work_queue.storage.caller import Look, Rows, too_old
 from work_queue.storage.ids import new_id
 from work_queue.storage.moment import Moment
 from work_queue.storage.rows import doc_of, set_of
@@ -72,7 +73,7 @@ class DocChanges:
     # -- examine ----------------------------------------------------------------------------------
 
     def examine(
-        self, connection: Connection, docs: WorkDocs, moment: Moment, *, borrowed: bool
+        self, connection: Connection, docs: WorkDocs, moment: Moment, look: Look | None
     ) -> Faults:
         """Lock the sets in the order of their keys, and return all that is at fault.
 
@@ -82,9 +83,14 @@ class DocChanges:
         named = sorted(_id(action.doc) for action in self.named.values())
         own = sorted((one.namespace, one.id) for one in self.inserts.values() if one.id is not None)
         before = {(row.namespace, row.doc_id): row for row in docs.present(connection, named)}
-        self._lock_sets(connection, docs, before, moment, borrowed=borrowed)
+        missing = [one for one in named if one not in before]
+        if look is not None and missing:
+            rows = look(lambda ours: docs.present(ours, missing))
+            before |= {(row.namespace, row.doc_id): row for row in rows}
+        self._lock_sets(connection, docs, before, moment, look)
         # Again, since the sets are locked only now. Of a caller's snapshot they could be old.
-        found = [*docs.lock(connection, sorted(before)), *docs.present(connection, own)]
+        found = docs.lock(connection, sorted(before))
+        found += _still_there(connection, docs, docs.present(connection, own), look)
         self._rows = {(row.namespace, row.doc_id): row for row in found}
         faults = Faults()
         for place, fault in (
@@ -94,7 +100,7 @@ class DocChanges:
         ):
             if fault is not None:
                 faults[place] = fault
-        for place, row in self._taken_places(connection, docs).items():
+        for place, row in self._taken_places(connection, docs, look).items():
             faults.setdefault(place, Fault(FaultKind.INSERT, self._ref(row)))
         return faults
 
@@ -104,8 +110,7 @@ class DocChanges:
         docs: WorkDocs,
         before: dict[Pair, Any],
         moment: Moment,
-        *,
-        borrowed: bool,
+        look: Look | None,
     ) -> None:
         into = {(one.namespace, one.key) for one in self.inserts.values()}
         exclusive, shared = set(into), set[Pair]()
@@ -117,16 +122,22 @@ class DocChanges:
         for action in self.of_sets.values():
             key = action.docs.namespace, action.docs.key
             (exclusive if isinstance(action, RenewSet) else shared).add(key)
-        if into or borrowed:
-            present = docs.sets_present(connection, sorted(exclusive | shared))
-            there = {(row.namespace, row.doc_key) for row in present}
+        newer = set[Pair]()
+        if into or look is not None:
+            there = _keys(docs.sets_present(connection, sorted(exclusive | shared)))
+            unseen = sorted((exclusive | shared) - there)
+            if look is not None and unseen:
+                newer = _keys(look(lambda ours: docs.sets_present(ours, unseen)))
+            there |= newer
             missing = into - there
             self._new = set(docs.add_sets(connection, sorted(missing), moment.now))
-            if borrowed:
+            if look is not None:
                 exclusive, shared = exclusive & (there | missing), shared & there
         for share, keys in groupby(sorted(exclusive | shared), lambda key: key not in exclusive):
             locked = docs.lock_sets(connection, list(keys), shared=share)
             self._sets |= {(row.namespace, row.doc_key): row for row in locked}
+        for namespace, unseen_key in newer - self._sets.keys():
+            raise too_old(f"doc set {unseen_key!r} of {namespace!r}")
 
     def _ref(self, row: Any) -> DocRef:
         held = self._sets.get((row.namespace, row.doc_key))
@@ -173,7 +184,9 @@ class DocChanges:
             return Fault(FaultKind.CLAIM, now)
         return None
 
-    def _taken_places(self, connection: Connection, docs: WorkDocs) -> dict[int, Any]:
+    def _taken_places(
+        self, connection: Connection, docs: WorkDocs, look: Look | None
+    ) -> dict[int, Any]:
         """Docs that are where others are to be inserted, unless they are deleted by the same."""
         wanted: dict[Pair, dict[str, int]] = {}
         for place, one in self.inserts.items():
@@ -183,7 +196,9 @@ class DocChanges:
         return {
             places[row.secondary_key]: row
             for (namespace, key), places in wanted.items()
-            for row in docs.at_places(connection, namespace, key, list(places))
+            for row in _still_there(
+                connection, docs, docs.at_places(connection, namespace, key, list(places)), look
+            )
             if (row.namespace, row.doc_id) not in gone
         }
 
@@ -282,6 +297,20 @@ class DocChanges:
             else:
                 ref = DocRef(one.namespace, row["doc_id"], 0)
                 written.faults[place] = Fault(FaultKind.INSERT, ref)
+
+
+def _still_there(connection: Connection, docs: WorkDocs, seen: Rows, look: Look | None) -> Rows:
+    """The docs that are there by now. See `TaskChanges._still_there`."""
+    ids = sorted((row.namespace, row.doc_id) for row in seen)
+    if look is None or not ids:
+        return seen
+    now = look(lambda ours: docs.present(ours, ids))
+    there = {(row.namespace, row.doc_id) for row in now}
+    return [*now, *docs.lock(connection, [one for one in ids if one not in there])]
+
+
+def _keys(sets: Rows) -> set[Pair]:
+    return {(row.namespace, row.doc_key) for row in sets}
 
 
 def _id(ref: DocRef) -> Pair:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -19,14 +19,13 @@ from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, refusal
 from work_queue.modification import Action
 from work_queue.modified import Modified
+from work_queue.storage.caller import Caller
 from work_queue.storage.doc_changes import DocChanges
 from work_queue.storage.moment import Moment
 from work_queue.storage.task_changes import TaskChanges
 from work_queue.storage.written import WrittenDocs
 
 T = TypeVar("T")
-
-Part = Callable[[Connection], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +84,17 @@ class Modification:
         connection: Connection,
         statements: Statements,
         moment: Moment,
-        part: Part | None = None,
+        caller: Caller | None = None,
     ) -> Modified:
         """Do it in the transaction of `connection`. Raises DependencyError.
 
-        In a caller's transaction it is a `part`, which is undone alone.
+        In a `caller`'s transaction it is a part, which is undone alone.
         """
-        borrowed = part is not None
-        with nullcontext() if part is None else part(connection):
-            faults = self._tasks.examine(connection, statements.tasks, moment, borrowed=borrowed)
+        look = None if caller is None else caller.look
+        with nullcontext() if caller is None else caller.part(connection):
+            faults = self._tasks.examine(connection, statements.tasks, moment, look)
             if self._docs.any:
-                faults |= self._docs.examine(connection, statements.docs, moment, borrowed=borrowed)
+                faults |= self._docs.examine(connection, statements.docs, moment, look)
             _refuse(faults)
             return self._write(connection, statements, moment)
 

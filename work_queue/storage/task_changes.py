@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, FaultKind
 from work_queue.modification import Action, Change, Delete, Depend, Insert, NamesTask, Renew, Replay
 from work_queue.refs import TaskRef
+from work_queue.storage.caller import Look, too_old
 from work_queue.storage.ids import new_id
 from work_queue.storage.moment import Moment
 from work_queue.storage.rows import task_of
@@ -49,6 +51,8 @@ class TaskChanges:
                 self._values[place] = encode(action.value, cap_bytes, what=what)
         self._rows = dict[str, Any]()
         self._skipped = set[int]()
+        self._latest = dict[str, Any]()
+        """Tasks in which a caller's snapshot is behind, with values."""
 
     @property
     def lone_delete(self) -> TaskRef | None:
@@ -59,24 +63,30 @@ class TaskChanges:
         return only.task if isinstance(only, Delete) else None
 
     def examine(
-        self, connection: Connection, tasks: WorkTasks, moment: Moment, *, borrowed: bool
+        self, connection: Connection, tasks: WorkTasks, moment: Moment, look: Look | None
     ) -> Faults:
         """Lock the named tasks in the order of their ids, and return all faults.
 
-        In a caller's transaction only rows that were seen before are locked: where nothing is
-        found, InnoDB would lock the gap, and keep others from inserting.
+        In a caller's transaction, which gives a `look`, only rows that were seen before are locked.
+        Raises InvalidConnectionError if it can't see one that is there.
         """
         self._rows.clear()
         self._skipped.clear()
+        self._latest.clear()
         own_ids = {place: one.id for place, one in self.inserts.items() if one.id is not None}
         shared = {one.task.id: isinstance(one, Depend) for one in self.named.values()}
         seen = {row.task_id: row for row in tasks.present(connection, list(own_ids.values()))}
-        if borrowed and shared:
-            there = [row.task_id for row in tasks.present(connection, list(shared))]
-            shared = {task_id: shared[task_id] for task_id in there}
+        newer = set[str]()
+        if look is not None:
+            seen = self._still_there(connection, tasks, seen, look)
+            there = {row.task_id for row in tasks.present(connection, list(shared))}
+            newer = _committed(tasks, sorted(shared.keys() - there), look)
+            shared = {one: share for one, share in shared.items() if one in there | newer}
         for share, ids in groupby(sorted(shared), key=shared.__getitem__):
             locked = tasks.lock(connection, list(ids), shared=share)
             self._rows |= {row.task_id: row for row in locked}
+        if look is not None:
+            _refuse_unseen(tasks, sorted(newer - self._rows.keys()), look)
         faults = Faults()
         for place, task_id in own_ids.items():
             self._collide(place, seen.get(task_id), faults)
@@ -85,6 +95,22 @@ class TaskChanges:
             if fault is not None:
                 faults[place] = Fault(fault, action.task)
         return faults
+
+    def _still_there(
+        self, connection: Connection, tasks: WorkTasks, seen: dict[str, Any], look: Look
+    ) -> dict[str, Any]:
+        """The tasks that a caller's transaction has seen, as they are now."""
+        if not seen:
+            return seen
+        rows = look(lambda ours: tasks.by_ids(ours, list(seen), values=True))
+        now = {row.task_id: row for row in rows}
+        # The transaction has inserted the others itself, or they are deleted since. A row that its
+        # snapshot shows is kept for it: this locks no gap.
+        rest = tasks.lock(connection, sorted(seen.keys() - now.keys()), shared=True)
+        self._latest |= {
+            task_id: row for task_id, row in now.items() if _age(row) > _age(seen[task_id])
+        }
+        return {one: seen[one] for one in now} | self._latest | {row.task_id: row for row in rest}
 
     def _collide(self, place: int, row: Any, faults: Faults) -> None:
         if row is None:
@@ -244,7 +270,8 @@ class TaskChanges:
                 ref = TaskRef(row["task_id"], version, queue)
                 written.faults[place] = Fault(FaultKind.INSERT, ref)
         if met:
-            there = tasks.met(connection, list(met))
+            there = tasks.met(connection, [one for one in met if one not in self._latest])
+            there += [row for task_id, row in self._latest.items() if task_id in met]
             written.existing |= {met[row.task_id]: task_of(row) for row in there}
 
     def _inserted(self, place: int, action: Insert, moment: Moment) -> dict[str, Any]:
@@ -264,6 +291,25 @@ class TaskChanges:
             "failed_in": None,
             **_stored(self._values[place]),
         }
+
+
+def _committed(tasks: WorkTasks, ids: Sequence[str], look: Look) -> set[str]:
+    """Those of tasks that a caller's transaction does not see that are there."""
+    return {row.task_id for row in look(lambda ours: tasks.present(ours, ids))} if ids else set()
+
+
+def _refuse_unseen(tasks: WorkTasks, ids: Sequence[str], look: Look) -> None:
+    """Raises InvalidConnectionError if these tasks are there, and the transaction has none.
+
+    Those that it has deleted itself are locked.
+    """
+    for row in look(lambda ours: tasks.unlocked(ours, ids)) if ids else ():
+        raise too_old(f"task {row.task_id!r} in {row.queue!r}")
+
+
+def _age(row: Any) -> tuple[datetime, int]:
+    """Grows with each write: also a task that was deleted, and inserted again, is newer."""
+    return row.created_date, row.version
 
 
 def _failed_in(row: Any, action: Change) -> str | None:

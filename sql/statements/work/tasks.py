@@ -70,6 +70,11 @@ class WorkTasks(WorkClaims):
             return [self._fact_row(*row) for row in rows]
         return self._named(connection, self._shared if shared else self._locked, sorted(ids))
 
+    def unlocked(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+        """The tasks of these ids that no transaction has locked, without values."""
+        free = self._facts_of_ids.with_for_update(skip_locked=True)
+        return self._named(connection, free, ids)
+
     def _named(
         self, connection: Connection, statement: Select[Any], ids: Sequence[str]
     ) -> list[Row[Any]]:
