@@ -30,6 +30,10 @@ UNREAD = Unread()
 MOST_LEVELS = 30
 """Lists and objects inside one another. gRPC's callers can't read many more: they would lose the
 task, and its lease, each time they claim it."""
+MOST_DIGITS = 4_299
+"""Of an integer. By default Python writes one digit more, but msgspec, which counts the sign, reads
+no such number below zero."""
+_BEYOND = 10**MOST_DIGITS
 _SINGLE = frozenset({type(None), bool, int, float, str})
 _SEVERAL = frozenset({list, dict})
 
@@ -92,6 +96,8 @@ def _check_kinds(value: Any) -> None:
             waiting.extend((inner, levels) for inner in one)
         elif kind not in _SINGLE:
             raise ValueError(f"it holds a {kind.__name__}")
+        elif kind is int and not -_BEYOND < one < _BEYOND:
+            raise ValueError(f"it holds an integer of more than {MOST_DIGITS:,} digits")
         elif kind is float and not math.isfinite(one):
             raise ValueError(f"it holds {one}")
 

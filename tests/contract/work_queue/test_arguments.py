@@ -34,7 +34,7 @@ from work_queue.modification import (
 from work_queue.refs import DocRef, SetRef, TaskPlace, TaskRef
 from work_queue.service.rpc.descriptors import API
 from work_queue.service.rpc.values import read_value, write_value
-from work_queue.values import MOST_LEVELS
+from work_queue.values import MOST_DIGITS, MOST_LEVELS
 from work_queue.work_queue import WorkQueue
 
 REF, DOC, SET = TaskRef("t", 0), DocRef("n", "d", 0), SetRef("n", "k", 0)
@@ -212,6 +212,20 @@ def test_a_value_is_as_deep_as_grpcs_callers_can_read(work: WorkQueue, kind: Any
         with pytest.raises(PayloadNotSerialisableError, match=f"more than {MOST_LEVELS} levels"):
             work.modify(action)
     assert work.queues() == {"a": 1}
+
+
+@needs.any_database
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_has_as_many_digits_as_can_be_read_again(work: WorkQueue, sign: int) -> None:
+    beyond = sign * 10**MOST_DIGITS
+    longest = beyond - sign
+    assert work.insert("a", [longest]).value == claimed(work).value == [longest]
+    for action in (
+        Insert(queue="b", value={"n": beyond}),
+        InsertDoc(namespace="n", key="k", content=beyond),
+    ):
+        with pytest.raises(PayloadNotSerialisableError, match=f"more than {MOST_DIGITS:,} digits"):
+            work.modify(action)
 
 
 @needs.any_database
