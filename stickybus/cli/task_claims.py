@@ -61,9 +61,11 @@ def tryclaimid(
     as_json: Json = False,
     opened: Opening,
 ) -> None:
-    """Claim one certain task, if it can be claimed now, and show it.
+    """Hold one certain task for a lease, if it can be claimed now, and show it.
 
-    If the limit of its queue has no place, it can't. It takes no place itself.
+    Nobody else can claim it until the lease ends. But it does not count as claimed: the number of
+    its claims stays, and it takes no place of its queue's limit. If that has no place, it can't be
+    held.
 
     Examples:
       stickybus tasks tryclaimid -t 01a2 --claimant ann

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from stickybus.cli.moments import duration
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json
-from stickybus.cli.work import Opening, Queue, opening
+from stickybus.cli.usage import UsageError
+from stickybus.cli.work import Opening, Queue, opening, seconds
 from work_queue.limit import QueueLimit
 
 COLUMNS = {
@@ -41,7 +42,7 @@ def limit(
             help="At most this number are claimed in each time --per.", show_default=False
         ),
     ] = None,
-    per: Annotated[str, typer.Option(help="The time of the rate, such as 1s, 1m or 1h.")] = "1s",
+    per: Annotated[str, typer.Option(help="The time of the rate: seconds, or 1m, 1h.")] = "1s",
     burst: Annotated[
         int, typer.Option(help="At most this number of --rate are claimed at once.")
     ] = 1,
@@ -65,7 +66,7 @@ def limit(
     """
     with opened() as work:
         made = work.limit(
-            queue, concurrency=concurrency, rate=rate, per=duration(per), burst=burst, by=by
+            queue, concurrency=concurrency, rate=rate, per=_time(per), burst=burst, by=by
         )
     if as_json:
         write_json(msgspec.to_builtins(made))
@@ -102,6 +103,13 @@ def limits(*, as_json: Json = False, opened: Opening) -> None:
         write_json(msgspec.to_builtins(found))
     else:
         write_table("Limits", COLUMNS, [_row(one) for one in found], empty="No queue is limited.")
+
+
+def _time(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=seconds(text))
+    except (OverflowError, ValueError) as error:
+        raise UsageError(f"--per {text} is no time: {error}") from error
 
 
 def _row(limit: QueueLimit) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from queue_core.model.missed_policy import MissedPolicy
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json
+from stickybus.cli.usage import UsageError
 from stickybus.cli.work import Opening, Queue, opening, seconds, value_of
 
 COLUMNS = {
@@ -47,7 +48,10 @@ def recur(
             help="Time between two dates, instead of --cron: 90s, 5m.", show_default=False
         ),
     ] = None,
-    timezone: Annotated[str, typer.Option(help="Time zone of --cron.")] = "UTC",
+    timezone: Annotated[
+        str | None,
+        typer.Option(help="Time zone of --cron. Default: UTC.", show_default=False),
+    ] = None,
     missed: Annotated[
         MissedPolicy,
         typer.Option(case_sensitive=False, help="Rule for dates that passed while nobody claimed."),
@@ -66,9 +70,17 @@ def recur(
     """
     given = value_of(value)
     interval = None if every is None else seconds(every)
+    if interval is not None and timezone is not None:
+        raise UsageError("--timezone is of --cron: an interval has none")
     with opened() as work:
         made = work.recur(
-            queue, name, given, cron=cron, every=interval, timezone=timezone, missed=missed
+            queue,
+            name,
+            given,
+            cron=cron,
+            every=interval,
+            timezone=timezone or "UTC",
+            missed=missed,
         )
     if as_json:
         write_json(msgspec.to_builtins(made))

@@ -142,6 +142,9 @@ def test_queues_are_limited(run: Run, work: WorkQueue) -> None:
     assert "a is limited no more" in run("unlimit", "-q", "a")
     assert run("unlimit", "-q", "a", "--json") == {"unlimited": False}
     assert run("limit", "-q", "a", "--rate", "2", "--json")["rate"] == 2
+    assert "2 in 60 s" in run("limit", "-q", "a", "--rate", "2", "--per", "60")
+    for per in ("1e300", "nan", "soon"):
+        assert per in run("limit", "-q", "a", "--rate", "2", "--per", per, expect=2)
 
 
 def test_tasks_are_inserted_again_and_again(run: Run, work: WorkQueue) -> None:
@@ -156,6 +159,8 @@ def test_tasks_are_inserted_again_and_again(run: Run, work: WorkQueue) -> None:
     assert "every 0.01 s" in run("recurring")
     assert [one["queue"] for one in run("recurring", "--json")] == ["a", "b"]
     assert "cron" in run("recur", *night, "--cron", "no", expect=2)
+    refused = run("recur", *beat, "--every", "5m", "--timezone", "Europe/Berlin", expect=2)
+    assert "an interval has none" in refused
     assert "beat of b was stopped" in run("stop-recurring", *beat)
     assert run("stop-recurring", *beat, "--json") == {"stopped": False}
 
