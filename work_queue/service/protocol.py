@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, TypedDict
 
 from queue_core.errors import InvalidRequestError, StickybusError
+from work_queue.checks.arguments import LONGEST_SECONDS
 from work_queue.modification import (
     Change,
     ChangeDoc,
@@ -117,12 +118,11 @@ def ms_of(date: datetime) -> int:
     return (date - EPOCH) // MILLISECOND
 
 
-def seconds_of(ms: int) -> float:
-    """Milliseconds in seconds. Raises InvalidRequestError."""
-    try:
-        return ms / 1000
-    except OverflowError:
-        raise _refused("ms", "an integer of many digits", "less than a century") from None
+def seconds_of(ms: int, key: str, given: int) -> float:
+    """Milliseconds in seconds. An InvalidRequestError names what was `given`, by its `key`."""
+    if abs(ms) > LONGEST_SECONDS * 1000:
+        raise _refused(key, given, "less than a century from now")
+    return ms / 1000
 
 
 class _Arrival(TypedDict, total=False):
@@ -146,7 +146,7 @@ class Rules:
         """The lease of a claim; None: the work queue's."""
         if duration_ms == 0:
             return OLD_LEASE_SECONDS if self.protocol == 1 else None
-        return seconds_of(duration_ms)
+        return seconds_of(duration_ms, "durationMs", duration_ms)
 
     # -- tasks ------------------------------------------------------------------------------------
 
@@ -252,9 +252,8 @@ class Rules:
 
     def _arrival(self, data: TaskData) -> _Arrival:
         """When a task arrives. A date of protocol 1 is kept as it is."""
-        delay = self._delay(data)
-        if self.protocol != 1 or not delay:
-            return {"delay": delay}
+        if self.protocol != 1 or not self._ms_left(data):
+            return {"delay": self._delay(data)}
         try:
             return {"at": EPOCH + data.at_ms * MILLISECOND}
         except OverflowError:
@@ -262,19 +261,19 @@ class Rules:
 
     def _delay(self, data: TaskData | DocData) -> float:
         """Seconds from now until it arrives; 0: at once."""
+        key, given = ("atMs", data.at_ms) if self.protocol == 1 else ("byMs", data.by_ms)
+        return seconds_of(self._ms_left(data), key, given)
+
+    def _ms_left(self, data: TaskData | DocData) -> int:
+        """Milliseconds from now until it arrives; 0: at once."""
         if self.protocol == 1:
             if data.by_ms:
                 raise _refused("byMs", data.by_ms, "atMs, or protocol 2")
-            return self._seconds_until(data.at_ms)
+            left = data.at_ms - ms_of(self.now)
+            return 0 if data.at_ms <= 0 or left < -(OLDEST // MILLISECOND) else left
         if data.at_ms > 0:
             raise _refused("atMs", data.at_ms, "byMs: protocol 2 names no dates")
-        return seconds_of(data.by_ms)
-
-    def _seconds_until(self, at_ms: int) -> float:
-        left = at_ms - ms_of(self.now)
-        if at_ms <= 0 or left < -(OLDEST // MILLISECOND):
-            return 0.0
-        return seconds_of(left)
+        return data.by_ms
 
     def _check_mode(self, mode: Mode) -> None:
         if self.protocol == 1 and mode is not Mode.CHANGE_DEFAULT:

@@ -43,6 +43,23 @@ def test_scenario_05_a_change_to_a_date_of_long_ago_makes_a_task_ready(service: 
     assert service.claim("a") is not None
 
 
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("ms", [253_402_300_799_000, 10**400])
+def test_a_refused_time_is_named_as_it_was_sent(service: Running, protocol: int, ms: int) -> None:
+    headers, name = (OLD, "atMs") if protocol == 1 else ({}, "byMs")
+    place = {"namespace": "n", "key": "k"}
+    bodies = [{"docInserts": [{**place, name: ms}]}]
+    if protocol == 2 or ms == 10**400:
+        bodies.append({"inserts": [{"queue": "a", name: ms}]})
+    for body in bodies:
+        refusal = service.refusal(400, "/modify", {"claimantId": "me", **body}, headers=headers)
+        assert refusal["message"].startswith(f"{name}={ms}"[:80])
+    claim = {"claimantId": "me", "queues": ["a"], "durationMs": ms}
+    assert service.refusal(400, "/claim", claim, headers=headers)["message"].startswith(
+        "durationMs"
+    )
+
+
 def test_scenario_93_old_callers_name_tasks_by_their_id_alone(service: Running) -> None:
     task = inserted(service)
     gone = {"id": task["id"], "version": 0}
