@@ -1,7 +1,8 @@
 """Count the words of documents, by worker processes of which some may be killed.
 
 Run it: `python -m examples.mapreduce.word_count`. For a hard test, add
-`--documents 5000 --mappers 100 --reducers 20 --kills 20`.
+`--documents 5000 --mappers 100 --reducers 20 --kills 20`. It runs on a new SQLite file, or with
+`--url` on a database, or at the address of a service.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ INSERTED = 500
 """Documents that are inserted at a time."""
 RETRIES = ExponentialRetries(0.1, max_retries=4)
 """What fails five times within seconds fails for good."""
+SERVICES = ("http://", "https://", "grpc://", "grpcs://")
+"""How the addresses of services begin. A service sees to its tables itself."""
 
 
 def words_of(text: str) -> Iterator[tuple[str, int]]:
@@ -126,7 +129,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises FailedTaskError if a document could not be counted.
     """
-    create_schema(options.url)
+    if not options.url.startswith(SERVICES):
+        create_schema(options.url)
     job, expected, texts = word_count(options.reducers), Counter[str](), []
     for text in documents(options.documents):
         expected.update(text.split())
@@ -162,7 +166,7 @@ def run(options: argparse.Namespace) -> int:
 def main() -> int:
     """Read the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", help="the database (default: a new SQLite file)")
+    parser.add_argument("--url", help="database, or service (default: a new SQLite file)")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--mappers", type=int, default=4)
     parser.add_argument("--reducers", type=int, default=4, help="and shards")

@@ -15,6 +15,7 @@ from examples.mapreduce.word_count import word_count
 from stickybus import ExponentialRetries, Insert, Worker, WorkQueue, create_schema
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.work_queue.backends import address_of
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import SHORT
 
@@ -30,12 +31,12 @@ WORDS = MapReduce(
 ROOT = Path(__file__).parents[3]
 
 
-def command(url: URL, *options: str) -> list[str]:
-    given = [f"--url={url.render_as_string(hide_password=False)}", *options]
-    return [sys.executable, "-m", "examples.mapreduce.word_count", *given]
+def command(url: URL | str, *options: str) -> list[str]:
+    address = url if isinstance(url, str) else url.render_as_string(hide_password=False)
+    return [sys.executable, "-m", "examples.mapreduce.word_count", f"--url={address}", *options]
 
 
-def count(url: URL, *options: str) -> str:
+def count(url: URL | str, *options: str) -> str:
     """Run the example, which compares its result with what one process counts."""
     done = subprocess.run(
         command(url, *options),
@@ -49,9 +50,15 @@ def count(url: URL, *options: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def address(make_work: MakeWork, database_url: URL) -> str:
+    """That of the database, or of a service on it."""
+    return address_of(make_work(), database_url)
+
+
 @pytest.mark.timeout(240)
-def test_scenario_92_words_of_some_documents_are_counted(database_url: URL) -> None:
-    shown = count(database_url, "--documents=17", "--mappers=3", "--reducers=3", "--timeout=200")
+def test_scenario_92_words_of_some_documents_are_counted(address: str) -> None:
+    shown = count(address, "--documents=17", "--mappers=3", "--reducers=3", "--timeout=200")
 
     assert "17 documents, 1020 words" in shown
     assert "right" in shown
@@ -59,11 +66,9 @@ def test_scenario_92_words_of_some_documents_are_counted(database_url: URL) -> N
 
 @pytest.mark.timeout(240)
 @needs.any_database
-def test_scenario_92_words_are_counted_once_though_workers_are_killed(
-    database_url: URL, database_name: str
-) -> None:
+def test_scenario_92_words_are_counted_once_though_workers_are_killed(address: str) -> None:
     shown = count(
-        database_url,
+        address,
         "--documents=400",
         "--mappers=10",
         "--reducers=6",
