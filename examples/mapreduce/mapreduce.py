@@ -27,6 +27,8 @@ CLEARED = 500
 """Tasks that are deleted at a time."""
 TICK_SECONDS = 0.2
 """When a task that nothing can be merged with comes back: all of a shard at the same instants."""
+WAIT_SECONDS = 2 * TICK_SECONDS
+"""For how long the first task of a shard waits for others to come back."""
 
 Pairs = dict[str, list[Any]]
 Written = tuple[Any, ...]
@@ -118,6 +120,8 @@ class MapReduce:
 
         def reduce_tasks(job: Job) -> Written:
             others = self._others(work, job.task)
+            if not others and self._is_first(work, job.task):
+                others = self._others(work, job.task, WAIT_SECONDS)
             job.hold(others)
             tasks = [job.task, *others]
             gone = [task.delete() for task in tasks]
@@ -132,13 +136,20 @@ class MapReduce:
 
         return reduce_tasks
 
-    def _others(self, work: WorkQueue, task: Task) -> list[Task]:
+    def _is_first(self, work: WorkQueue, task: Task) -> bool:
+        """Whether it is the first of its shard by ids.
+
+        Two reducers that hold a task each would else put off both, and so on forever.
+        """
+        return all(task.id <= one.id for one in work.tasks(task.queue, with_values=False))
+
+    def _others(self, work: WorkQueue, task: Task, wait_seconds: float = 0) -> list[Task]:
         taken = work.claim_many(
             task.queue,
             limit=MERGED - 1,
             claimant=task.claimant,
             lease_seconds=task.lease.total_seconds(),
-            timeout_seconds=0,
+            timeout_seconds=wait_seconds,
         )
         # If the lease has ended meanwhile, the task itself is there again, at a newer version.
         return [other for other in taken if other.id != task.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,20 @@ def test_scenario_92_nothing_is_reduced_while_something_is_left_to_map(make_work
     while not WORDS.is_done(work):
         reducer.run(limit=1)
     assert dict(WORDS.results(work)) == {"to": 2, "be": 4, "or": 1, "not": 1}
+
+
+def test_reducers_that_hold_a_task_each_merge_in_the_end(make_work: MakeWork) -> None:
+    work, [shard] = make_work(), WORDS.shard_queues
+    work.modify(*(Insert(queue=shard, value={"be": [number]}) for number in range(3)))
+    reducers = Worker(work, WORDS.reducer(work), shard, concurrency=3)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(reducers.run)
+        try:
+            eventually(lambda: WORDS.is_done(work), "a result")
+        finally:
+            reducers.stop()
+        running.result()
+    assert dict(WORDS.results(work)) == {"be": 3}
 
 
 def test_all_tasks_of_a_merge_are_renewed(make_work: MakeWork) -> None:
