@@ -52,13 +52,17 @@ def read(connection: Connection) -> None:
 
 @needs.gap_locks
 def test_newer_tasks_and_docs_can_be_named(work: WorkQueue, caller: Connection) -> None:
+    caller.rollback()
+    work.keep_history("a")
+    read(caller)
     work.insert("a")
-    task, config = claimed(work, "a"), work.insert("config")
+    task, config, other_task = claimed(work, "a"), work.insert("config"), work.insert("c", "v")
     [doc, other] = work.modify(new(), new("other")).inserted_docs
 
     made = work.modify(
         task.delete(),
         config.depend(),
+        other_task.renew(0),
         doc.change(2),
         other.depend(),
         new("k", "second"),
@@ -68,7 +72,9 @@ def test_newer_tasks_and_docs_can_be_named(work: WorkQueue, caller: Connection) 
     caller.commit()
 
     assert [one.content for one in made.changed_docs] == [2]
-    assert work.queues() == {"config": 1, "b": 1}
+    assert [(one.value, one.version) for one in made.changed] == [("v", 1)]
+    assert [one.id for one in work.finished_tasks("a")] == [task.id]
+    assert work.queues() == {"config": 1, "c": 1, "b": 1}
     assert [one.content for one in work.docs("n", key="k")] == [2, None]
 
 
