@@ -107,7 +107,8 @@ class Claiming(Part):
         Args:
             claims: Which sets, each once.
             lease_seconds: As for `claim`; not together with `until`.
-            until: A claimed task: the sets are held as long as it is.
+            until: A claimed task: the sets are held as long as it is. Sets that an open transaction
+                locks for longer than a second count as held then.
             claimant: As for `claim`.
 
         Returns:

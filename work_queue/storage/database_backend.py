@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from queue_core.claiming.hint_sender import HintSender
 from queue_core.opening import open_checked
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import Clock
+from queue_core.storage.brief_waits import LockRefusedError, briefly
 from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.transactions import Transactions, clock_of
 from sql.families import (
@@ -30,7 +31,7 @@ from work_queue.modified import Modified
 from work_queue.requests import ClaimRequest, DocClaimRequest, NameQuery
 from work_queue.storage.caller import Caller, Look
 from work_queue.storage.claims import Claims
-from work_queue.storage.doc_claims import claim_docs
+from work_queue.storage.doc_claims import LOCK_SECONDS, claim_docs, locked_elsewhere
 from work_queue.storage.firings import Firings
 from work_queue.storage.folding import Folding
 from work_queue.storage.history import Histories
@@ -229,14 +230,23 @@ class DatabaseBackend:
         """See `Backend.claim_docs`."""
         self._transactions.keep_time()
 
-        def work(connection: Connection) -> list[DocSet]:
+        def claimed(connection: Connection) -> list[DocSet]:
             moment = self._moment(request.claimant)
             return claim_docs(
                 connection, self.statements.tasks, self.statements.docs, request, moment
             )
 
+        work: Callable[[Connection], list[DocSet]] = claimed
+        if request.until is not None:  # its lease runs
+            work = briefly(self.database.dialect, claimed, LOCK_SECONDS)
         with self._metrics.refusal():
-            return self._transactions.write(None, TABLE, work)
+            try:
+                return self._transactions.write(None, TABLE, work)
+            except LockRefusedError as error:
+                docs = self.statements.docs
+                raise self._transactions.read(
+                    None, TABLE, lambda connection: locked_elsewhere(connection, docs, request)
+                ) from error
 
     def time(self) -> datetime:
         """See `Backend.time`."""

@@ -11,11 +11,15 @@ from sqlalchemy import Connection
 from sql.statements.work.docs import Pair, WorkDocs
 from sql.statements.work.tasks import WorkTasks
 from work_queue.document import DocClaim, DocSet
-from work_queue.faults import Fault, FaultKind, refusal
+from work_queue.faults import DependencyError, Fault, FaultKind, refusal
 from work_queue.refs import SetRef, TaskRef
 from work_queue.requests import DocClaimRequest
 from work_queue.storage.moment import Moment
 from work_queue.storage.rows import doc_of, set_of
+
+WHAT = "the claim of docs"
+LOCK_SECONDS = 1.0
+"""How long a claim for a task waits for what an open transaction has locked."""
 
 
 def claim_docs(
@@ -44,7 +48,7 @@ def claim_docs(
         if moment.held_by_another(rows[_key(claim)])
     ]
     if faults:
-        raise refusal("the claim of docs", faults)
+        raise refusal(WHAT, faults)
     docs.change_sets(
         connection,
         [
@@ -71,6 +75,21 @@ def claim_docs(
         members = [] if claim.omit_docs else docs.by_keys(connection, claim.namespace, key=key)
         claimed.append(set_of(held, [doc_of(member) for member in members]))
     return claimed
+
+
+def locked_elsewhere(
+    connection: Connection, docs: WorkDocs, request: DocClaimRequest
+) -> DependencyError:
+    """The error of a claim that met a lock. Whose set it was is not known: it names them all."""
+    there = docs.sets_present(connection, sorted(map(_key, request.claims)))
+    versions = {(row.namespace, row.doc_key): row.version for row in there}
+    return refusal(
+        WHAT,
+        [
+            Fault(FaultKind.CLAIM, SetRef(*_key(claim), versions.get(_key(claim), 0)))
+            for claim in request.claims
+        ],
+    )
 
 
 def _lease_end(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import DatabaseUnreachableError
@@ -18,22 +20,32 @@ from work_queue.refs import DocRef, SetRef, TaskRef
 from work_queue.rights import PermissionDeniedError
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
-from work_queue.workers.newest import newest
+from work_queue.workers.newest import counted_anew, newest
 
 RENEWAL_PART = 2 / 3
 """Of a lease: when it is renewed."""
+LEAST_MARGIN_SECONDS = 1.0
+"""The least time from the renewal of a lease to its end: a shorter one counts as longer here."""
+ANSWER_PART = 1 / 4
+"""Of that time, or of the whole lease when the work is done: the least wait for an answer."""
 RENEWAL_SECONDS = 10.0
 """The longest wait for a renewal that is under way when the work is done."""
 UNREACHED = DatabaseUnreachableError, PoolTimeoutError
 """What a work queue raises that could not reach its database, or got no answer from it."""
+UNWRITTEN = *UNREACHED, OperationalError, InterfaceError
+"""The same, and what a database says that is busy: of a lock, a deadlock, or its own trouble."""
 
 
 class LeaseClosedError(Exception):
     """The run was given up before its handler returned: what that returns is not written."""
 
 
+class LeaseLostError(Exception):
+    """What the handler has returned was refused: the task, or what is held with it, is lost."""
+
+
 class NotWrittenError(Exception):
-    """What the handler has returned could not be written: the cause is one of `UNREACHED`."""
+    """What the handler has returned could not be written: the cause tells of the database."""
 
 
 class Lease:
@@ -54,9 +66,12 @@ class Lease:
         """When it was claimed or renewed last, as time.monotonic() tells."""
         self._closing = threading.Lock()
         self._closed = False
-        self._renewing = threading.Lock()
-        self._in_doubt = False
-        """Whether a renewal failed that may have taken effect."""
+        self._renewing = threading.Condition()
+        """Guards what renewals write here. Several may be under way: one may hang."""
+        self._under_way = 0
+        """Renewals that have got no answer yet, not even an error."""
+        self._in_doubt = 0
+        """Renewals of the version that it holds that may have taken effect."""
 
     def holds(self, sets: Sequence[DocSet]) -> None:
         """The doc sets were claimed for the task."""
@@ -70,46 +85,83 @@ class Lease:
     @property
     def seconds_to_renewal(self) -> float:
         """How long to wait for the next renewal."""
-        return max(0.0, self.granted + self.seconds * RENEWAL_PART - time.monotonic())
+        return max(0.0, self._renewal - time.monotonic())
+
+    @property
+    def margin_seconds(self) -> float:
+        """The time from a renewal to the end of the lease."""
+        return max(LEAST_MARGIN_SECONDS, self.seconds * (1 - RENEWAL_PART))
 
     @property
     def seconds_left(self) -> float:
-        """How long nobody else can claim the task."""
-        return max(0.0, self.granted + self.seconds - time.monotonic())
+        """How long it counts as held without another renewal. Nobody else can claim the task then.
+
+        A lease with the least margin may end before: its renewals would have no time.
+        """
+        return max(0.0, self._renewal + self.margin_seconds - time.monotonic())
+
+    @property
+    def seconds_to_answer(self) -> float:
+        """How long to wait for the answer of a renewal before another one is tried."""
+        return max(self.seconds_left / 2, self.margin_seconds * ANSWER_PART)
+
+    @property
+    def _renewal(self) -> float:
+        return self.granted + self.seconds * RENEWAL_PART
 
     def renew(self) -> None:
         """Renew tasks and doc sets together, unless the lease is closed.
 
+        It may be called again while it hangs.
+
         Raises DependencyError if one of them is no longer held, and what `WorkQueue.modify` raises.
         """
-        with self._renewing:
-            if self._closed:
-                return
-            try:
-                self._renew()
-            except DependencyError:
-                if not self._has_adopted():
-                    raise
-                self._renew()
+        if self._closed:
+            return
+        try:
+            self._renew()
+        except DependencyError:
+            if not self._has_adopted():
+                raise
+            self._renew()
 
     def _renew(self) -> None:
-        granted, others = time.monotonic(), [*self._others.values()]
+        with self._asking():
+            granted = time.monotonic()
+            with self._renewing:
+                task, others, sets = self.task, [*self._others.values()], self.sets
+            try:
+                modified = self._work.modify(
+                    *(one.renew(self.seconds) for one in (task, *others)),
+                    *(docs.renew(self.seconds) for docs in sets),
+                    claimant=task.claimant,
+                )
+            except DependencyError:
+                with self._renewing:
+                    if self.task is not task:  # another renewal was faster
+                        return
+                    self._in_doubt = max(0, self._in_doubt - 1)
+                raise
+            with self._renewing:
+                if self.task is task:
+                    self._in_doubt = 0
+                    self.task, *others = modified.changed
+                    self._others.update({other.id: other for other in others})
+                    self.sets = modified.changed_sets
+                    self.granted = granted
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A block in which a renewal is under way, and in doubt until it is answered."""
+        with self._renewing:
+            self._under_way += 1
+            self._in_doubt += 1
         try:
-            modified = self._work.modify(
-                *(task.renew(self.seconds) for task in (self.task, *others)),
-                *(docs.renew(self.seconds) for docs in self.sets),
-                claimant=self.task.claimant,
-            )
-        except DependencyError:
-            raise
-        except Exception:
-            self._in_doubt = True
-            raise
-        self._in_doubt = False
-        self.task, *others = modified.changed
-        self._others.update({task.id: task for task in others})
-        self.sets = modified.changed_sets
-        self.granted = granted
+            yield
+        finally:
+            with self._renewing:
+                self._under_way -= 1
+                self._renewing.notify_all()
 
     def _has_adopted(self) -> bool:
         """Whether it holds newer versions now: those of a renewal whose answer was lost.
@@ -119,31 +171,35 @@ class Lease:
         """
         if not self._in_doubt:
             return False
-        held = {self.task.id: self.task, **self._others}
+        task = self.task
+        held = {task.id: task, **self._others}
         try:
             found = [
-                task
-                for queue in {task.queue for task in held.values()}
-                for task in self._work.tasks(
+                one
+                for queue in {one.queue for one in held.values()}
+                for one in self._work.tasks(
                     queue,
-                    ids=[task.id for task in held.values() if task.queue == queue],
+                    ids=[one.id for one in held.values() if one.queue == queue],
                     with_values=False,
                 )
             ]
         except PermissionDeniedError:  # it may claim, but not read
             found = []
-        self._in_doubt = False
         renewed = {
-            task.id: replace(held[task.id], version=task.version)
-            for task in found
-            if task.version == held[task.id].version + 1
-            and (task.claimant, task.claims) == (self.task.claimant, held[task.id].claims)
+            one.id: replace(held[one.id], version=one.version)
+            for one in found
+            if one.version == held[one.id].version + 1
+            and (one.claimant, one.claims) == (task.claimant, held[one.id].claims)
         }
-        if self.task.id not in renewed:
-            return False
-        self.task = renewed.pop(self.task.id)
-        self._others.update(renewed)
-        self.sets = [replace(docs, version=docs.version + 1) for docs in self.sets]
+        with self._renewing:
+            if self.task is not task:  # another renewal was faster
+                return True
+            self._in_doubt = 0
+            if task.id not in renewed:
+                return False
+            self.task = renewed.pop(task.id)
+            self._others.update(renewed)
+            self.sets = [replace(docs, version=docs.version + 1) for docs in self.sets]
         return True
 
     def close(self) -> bool:
@@ -155,14 +211,18 @@ class Lease:
     def finish(self, actions: Iterable[Action], connection: CallersConnection | None) -> None:
         """Write what the handler has returned.
 
-        Raises LeaseClosedError if the run was given up, NotWrittenError, and what `write` raises
-        else.
+        Raises LeaseClosedError if the run was given up, LeaseLostError, NotWrittenError, and what
+        `write` raises else.
         """
         if not self.close():
             raise LeaseClosedError("the run was given up. Its handler's answer is not written.")
         try:
-            self.write(actions, connection)
-        except UNREACHED as error:
+            self.write(counted_anew(actions, self.task, self._others), connection)
+        except DependencyError as error:
+            if self.is_lost(error):
+                raise LeaseLostError from error
+            raise
+        except UNWRITTEN as error:
             raise NotWrittenError from error
 
     def write(self, actions: Iterable[Action], connection: CallersConnection | None = None) -> None:
@@ -175,19 +235,23 @@ class Lease:
             self._modify(given, connection)
         except DependencyError as error:
             # A renewal that was under way may have been faster, or one has got no answer.
-            if not (self.is_lost(error) and self._renewing.acquire(timeout=RENEWAL_SECONDS)):
+            if not self.is_lost(error):
                 raise
-            self._renewing.release()
+            self._await_renewals(task)
             if self.task is task and not self._has_adopted():
                 raise
             self._modify(given, connection)
 
+    def _await_renewals(self, task: Task) -> None:
+        """Wait until none is under way from this version, or not for much longer."""
+        seconds = min(RENEWAL_SECONDS, self.seconds * ANSWER_PART)
+        with self._renewing:
+            self._renewing.wait_for(lambda: not self._under_way or self.task is not task, seconds)
+
     def _modify(self, actions: tuple[Action, ...], connection: CallersConnection | None) -> None:
-        self._work.modify(
-            *newest(actions, self.task, self._others, self.sets, self._set_keys),
-            claimant=self.task.claimant,
-            connection=connection,
-        )
+        with self._renewing:
+            asked = newest(actions, self.task, self._others, self.sets, self._set_keys)
+        self._work.modify(*asked, claimant=self.task.claimant, connection=connection)
 
     def is_lost(self, error: DependencyError) -> bool:
         """Whether what was refused is about the task itself, or what was held with it."""

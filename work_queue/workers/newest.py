@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from work_queue.document import DocSet
 from work_queue.modification import (
@@ -26,9 +27,42 @@ from work_queue.modification import (
 )
 from work_queue.refs import DocRef
 from work_queue.task import Task
+from work_queue.values import UNREAD
 
 Place = tuple[str, str]
 """A namespace, and a key or an id in it."""
+
+
+def counted_anew(actions: Iterable[Action], task: Task, others: Mapping[str, Task]) -> list[Action]:
+    """The actions, after which the claims of tasks that stay start at 0: a run has ended.
+
+    A renewal that undoes its claim says that it has not, and stays as it is. A dependency on the
+    run's own task leaves that to its claimant until the lease ends.
+
+    Args:
+        actions: What the handler has returned.
+        task: Its task by now.
+        others: By id, what else it holds by now.
+    """
+    tasks = {**others, task.id: task}
+    found = list[Action]()
+    for action in actions:
+        match action:
+            case Change() if action.task.id in tasks:
+                found.append(replace(action, reset_claims=True))
+            case Renew(undo_claim=False) if action.task.id in tasks:
+                found.append(_left_as(tasks[action.task.id], delay=action.seconds))
+            case Depend() if action.task.id == task.id:
+                found.append(_left_as(task, at=task.at))
+            case _:
+                found.append(action)
+    return found
+
+
+def _left_as(task: Task, *, delay: float | None = None, at: datetime | None = None) -> Change:
+    """The change of a task's arrival and claims, and of nothing else."""
+    kept = replace(task, value=UNREAD)
+    return kept.change(delay=delay, at=at, reset_claims=True)
 
 
 def newest(
@@ -109,5 +143,4 @@ def _is_implied(action: Action, left_tasks: Mapping[str, Task], left: Mapping[Pl
 
 
 def _of_task(action: NamesTask, version: int) -> Action:
-    named = replace(action, task=replace(action.task, version=version))
-    return replace(named, reset_claims=True) if isinstance(named, Change) else named
+    return replace(action, task=replace(action.task, version=version))

@@ -23,11 +23,19 @@ from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.failures import after_claims, after_failure, without_value
 from work_queue.workers.job import Job
-from work_queue.workers.lease import UNREACHED, Lease, LeaseClosedError, NotWrittenError
+from work_queue.workers.lease import (
+    RENEWAL_PART,
+    UNREACHED,
+    UNWRITTEN,
+    Lease,
+    LeaseClosedError,
+    LeaseLostError,
+    NotWrittenError,
+)
 from work_queue.workers.options import Options, actions_of
 from work_queue.workers.requests import FailWorker, StopWorker
 from work_queue.workers.threads import in_thread
-from work_queue.workers.transaction import check, mark
+from work_queue.workers.transaction import Transaction, check, has_one_writer, mark
 
 CONTENTION_SECONDS = 1.0
 """About how long a task is put off whose doc sets somebody else holds."""
@@ -75,8 +83,8 @@ class Run:
 
     async def _pass_through(self) -> None:
         if self._is_claimed_too_often:
-            log.warning("task_moved", **self._facts, claims=self._task.claims)
-            await self._write(after_claims(self._task, self._options), end="moved")
+            if await self._write(after_claims(self._task, self._options), end="moved"):
+                log.warning("task_moved", **self._facts, claims=self._task.claims)
             return
         try:
             if not await self._has_docs():
@@ -118,7 +126,7 @@ class Run:
                 put_off = Renew(task.ref, seconds, undo_claim=True)
                 await self._write(put_off, end="put_off")
             return False
-        except UNREACHED as error:
+        except UNWRITTEN as error:
             self._left(error)
             return False
         self._lease.holds(sets)
@@ -167,9 +175,11 @@ class Run:
         if engine is None:
             self._lease.finish(_no_iteration_end(handler, job()), None)
             return
-        with engine.begin() as connection:
+        transaction = Transaction()
+        with transaction.whole(), engine.begin() as connection:
             mark(connection)
-            actions = _no_iteration_end(handler, job(connection))
+            with transaction.handler(connection):
+                actions = _no_iteration_end(handler, job(connection))
             check(connection)
             self._lease.finish(actions, connection)
 
@@ -179,11 +189,14 @@ class Run:
         if engine is None:
             await self._finish_async(actions_of(await handler(job())), None)
             return
-        async with engine.begin() as connection:
-            await connection.run_sync(mark)
-            actions = actions_of(await handler(job(connection)))
-            await connection.run_sync(check)
-            await self._finish_async(actions, connection)
+        transaction = Transaction()
+        with transaction.whole():
+            async with engine.begin() as connection:
+                await connection.run_sync(mark)
+                with transaction.handler(connection):
+                    actions = actions_of(await handler(job(connection)))
+                await connection.run_sync(check)
+                await self._finish_async(actions, connection)
 
     async def _finish_async(self, actions: tuple[Action, ...], connection: Any) -> None:
         await awaited(lambda inner: self._lease.finish(actions, inner), connection)
@@ -207,41 +220,61 @@ class Run:
             self._lost()
             return None
         if cut:
-            log.warning("task_given_back", **self._facts)
             release = Renew(self._task.ref, 0.0, undo_claim=True)
-            await self._write(release, end="given_back")
+            if await self._write(release, end="given_back"):
+                log.warning("task_given_back", **self._facts)
             return None
         return TimeoutError(f"the run took longer than {self._options.max_run_seconds} s")
 
     # -- renewals ---------------------------------------------------------------------------------
 
     async def _renewed(self) -> None:
-        """Renew, and return when the lease is lost, which only a refusal says."""
-        pause = 0.0
+        """Renew, and return when the lease is lost."""
         while True:
-            await asyncio.sleep(pause or self._lease.seconds_to_renewal)
-            try:
-                await in_thread(self._lease.renew, name="work_queue-renewal")
-                pause = 0.0
-            except DependencyError:
+            await asyncio.sleep(self._lease.seconds_to_renewal)
+            if not await self._is_renewed():
                 return
+
+    async def _is_renewed(self) -> bool:
+        """Try until it is renewed. False: it is lost, by a refusal, or as it ends unanswered."""
+        lease, waits = self._lease, self._keeps_others_out
+        pause = lease.margin_seconds / 8
+        while True:
+            try:
+                async with asyncio.timeout(None if waits else lease.seconds_to_answer):
+                    await in_thread(lease.renew, name="work_queue-renewal")
+                return True
+            except DependencyError:
+                return False
             except Exception as error:
-                expected = isinstance(error, REFUSED)
+                expected = isinstance(error, (*REFUSED, TimeoutError))
                 log.warning(
                     "renewal_failed",
                     **self._facts,
                     error=type(error).__name__,
                     exc_info=None if expected else error,
                 )
-                margin = self._lease.seconds / 3
-                longest = self._lease.seconds - margin
-                pause = min(2 * pause, longest) if pause else margin / 8
+            await asyncio.sleep(pause if waits else min(pause, lease.seconds_left))
+            if lease.seconds_to_renewal:  # one that had hung was answered meanwhile
+                return True
+            if not (waits or lease.seconds_left):
+                return False
+            pause = min(2 * pause, lease.seconds * RENEWAL_PART)
+
+    @property
+    def _keeps_others_out(self) -> bool:
+        """Whether the handler's transaction may hold up renewals, and all claims with them."""
+        engine = self._options.engine
+        return engine is not None and has_one_writer(engine)
 
     # -- what is written --------------------------------------------------------------------------
 
     async def _failed(self, error: BaseException) -> None:
         self._lease.close()
         if isinstance(error, LeaseClosedError):
+            return
+        if isinstance(error, LeaseLostError):
+            self._lost()
             return
         if isinstance(error, NotWrittenError):
             self._left(error.__cause__)
@@ -254,17 +287,14 @@ class Run:
             change = without_value(self._task).change(reset_claims=True)
             await self._write(change, end="given_back")
             raise error
-        if isinstance(error, DependencyError) and self._lease.is_lost(error):
-            self._lost()
-            return
         change = after_failure(self._task, error, self._options, time.monotonic() - self._begun)
         runs_again = change.queue is None
-        log.warning(
-            "task_retried" if runs_again else "task_moved",
-            **self._facts,
-            error=type(error).__name__,
-        )
-        await self._write(change, end="retried" if runs_again else "moved")
+        if await self._write(change, end="retried" if runs_again else "moved"):
+            log.warning(
+                "task_retried" if runs_again else "task_moved",
+                **self._facts,
+                error=type(error).__name__,
+            )
 
     def _left(self, error: BaseException | None) -> None:
         """Nothing was written: the end of the lease decides."""
@@ -274,29 +304,25 @@ class Run:
         self._end = "lost"
         log.warning("lease_lost", **self._facts)
 
-    async def _write(self, action: Action, *, end: str) -> None:
-        """Write what becomes of the task. If that fails, the end of the lease decides."""
+    async def _write(self, action: Action, *, end: str) -> bool:
+        """Write what becomes of the task; whether it was. If not, the end of the lease decides."""
         self._lease.close()
         try:
             try:
                 await in_own_thread(self._lease.write, (action,))
-                self._end = end
             except InvalidRequestError as error:
                 if not isinstance(action, Change):
                     raise
                 await self._put_off(action, error)
+                return False
         except REFUSED as error:
             self._left(error)
+            return False
+        self._end = end
+        return True
 
     async def _put_off(self, change: Change, error: InvalidRequestError) -> None:
         """Write that the task comes back, after a change that can't be done: a name too long."""
-        log.error(
-            "task_not_moved",
-            **self._facts,
-            to=change.queue,
-            delay=IMPOSSIBLE_SECONDS,
-            error=str(error),
-        )
         put_off = (
             self._task.renew(IMPOSSIBLE_SECONDS)  # its claims stay: it does not run again
             if self._is_claimed_too_often
@@ -304,6 +330,13 @@ class Run:
         )
         await in_own_thread(self._lease.write, (put_off,))
         self._end = "put_off"
+        log.error(
+            "task_not_moved",
+            **self._facts,
+            to=change.queue,
+            delay=IMPOSSIBLE_SECONDS,
+            error=str(error),
+        )
 
 
 def _no_iteration_end(handler: Any, job: Job) -> tuple[Action, ...]:

@@ -2,11 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sql.dialect import Dialect
 from sql.registry import BACKENDS
+from work_queue.workers.lease import NotWrittenError
+from work_queue.workers.options import AnyEngine
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+class Transaction:
+    """What goes wrong in it: a lost connection is told apart from a failure of the task."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._failed = False
+        """Whether the handler has."""
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """A block that begins the transaction, and commits it.
+
+        Raises NotWrittenError if there is no connection, or the database is lost, and what the
+        block raises else.
+        """
+        try:
+            yield
+        except (DBAPIError, PoolTimeoutError, OSError) as error:
+            cut = not isinstance(error, DBAPIError) or error.connection_invalidated
+            if self._failed or (self._begun and not cut):
+                raise
+            raise NotWrittenError from error
+
+    @contextmanager
+    def handler(self, connection: Connection | AsyncConnection) -> Iterator[None]:
+        """A block in which the handler runs.
+
+        Raises NotWrittenError if it has lost its `connection`, and what it raises else.
+        """
+        self._begun = True
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, SQLAlchemyError) and connection.invalidated:
+                raise NotWrittenError from error
+            self._failed = True
+            raise
+        if connection.invalidated:
+            lost = DisconnectionError("the handler has gone on without its connection")
+            raise NotWrittenError from lost
+
+
+def has_one_writer(engine: AnyEngine) -> bool:
+    """Whether its database lets one transaction write at a time."""
+    return BACKENDS[engine.dialect.name].dialect().capabilities.one_writer
 
 
 def mark(connection: Connection) -> None:

@@ -7,6 +7,7 @@ import threading
 from typing import Any, NoReturn
 
 import pytest
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import CommitUnknownError, DatabaseUnreachableError
@@ -191,7 +192,12 @@ def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [DatabaseUnreachableError("gone"), CommitUnknownError("gone"), PoolTimeoutError("none free")],
+    [
+        DatabaseUnreachableError("gone"),
+        CommitUnknownError("gone"),
+        PoolTimeoutError("none free"),
+        OperationalError("UPDATE", {}, Exception("locked")),
+    ],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("call", ["modify", "claim_docs_async"])
@@ -222,8 +228,48 @@ def test_a_task_is_left_to_the_end_of_its_lease_if_the_database_does_not_answer(
     assert "task_left" in caplog.text
 
 
-def test_what_a_handler_says_of_a_database_is_its_failure(work: WorkQueue) -> None:
-    assert ran(work, DatabaseUnreachableError("theirs"), max_attempts=1).queue == "a/err"
+@pytest.mark.parametrize("claims", [1, 7])
+@pytest.mark.parametrize("error", [ValueError(), GiveUp()], ids=lambda error: type(error).__name__)
+def test_nothing_tells_of_a_retry_or_move_that_was_not_written(
+    work: WorkQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    claims: int,
+) -> None:
+    def fails(*_given: Any, **_options: Any) -> NoReturn:
+        raise DatabaseUnreachableError("gone")
+
+    work.insert("a")
+    for _ in range(claims - 1):
+        work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
+    with monkeypatch.context() as away:
+        away.setattr(work, "modify", fails)
+        Worker(work, raises(error), "a").run(limit=1)
+    assert work.queues() == {"a": 1}
+    assert "task_left" in caplog.text
+    assert not {"task_retried", "task_moved"} & {*caplog.text.split()}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DatabaseUnreachableError("theirs"), OperationalError("SELECT", {}, Exception("theirs"))],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_a_handler_says_of_a_database_is_its_failure(
+    work: WorkQueue, error: Exception
+) -> None:
+    assert ran(work, error, max_attempts=1).queue == "a/err"
+
+
+def test_a_refusal_that_a_handler_meets_itself_is_its_failure(work: WorkQueue) -> None:
+    def handle(job: Job) -> None:
+        work.modify(job.task.delete(), claimant="another")
+
+    work.insert("a")
+    Worker(work, handle, "a", max_attempts=1).run(limit=1)
+    [moved] = work.tasks("a/err")
+    assert moved.err.startswith("DependencyError")
 
 
 # On a slow machine the time of a second run may be over before it begins: it has another then.

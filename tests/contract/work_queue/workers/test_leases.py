@@ -14,6 +14,7 @@ import pytest
 from queue_core.errors import CommitUnknownError
 from queue_core.model.retry_policies import ImmediateRetries
 from tests import requirements as needs
+from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import SHORT, end_elsewhere, raises, taken
@@ -24,7 +25,7 @@ from work_queue.modified import Modified
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
-from work_queue.workers.lease import Lease
+from work_queue.workers.lease import Lease, LeaseLostError
 from work_queue.workers.requests import MoveTask
 from work_queue.workers.worker import Worker
 
@@ -217,7 +218,7 @@ def test_who_takes_a_task_after_a_lost_answer_has_it(
     end_elsewhere(work, lease.task, ends)
     with pytest.raises(DependencyError):
         lease.renew()
-    with pytest.raises(DependencyError):
+    with pytest.raises(LeaseLostError):
         lease.finish([Insert(queue="b")], None)
     assert "b" not in work.queues()
 
@@ -239,7 +240,7 @@ def test_a_task_that_its_own_claimant_has_claimed_again_is_another_runs(
             lease.renew()
     again = work.claim("a", timeout_seconds=BOUND_SECONDS)
     assert (again.version, again.claimant) == (task.version + 1, task.claimant)
-    with pytest.raises(DependencyError):
+    with pytest.raises(LeaseLostError):
         lease.finish([Insert(queue="b")], None)
     assert "b" not in work.queues()
 
@@ -350,4 +351,20 @@ def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue, lost: int) -> No
     worker.run(limit=1)
     [task] = work.tasks("a")
     assert (task.value, task.attempt, task.claims, task.err) == (1, 0, lost, "")
+    assert 0.7 < (task.at - task.modified).total_seconds() <= 1
+
+
+@needs.many_writers
+@pytest.mark.database_only
+def test_a_task_whose_docs_are_locked_is_put_off(work: WorkQueue, orders: Orders) -> None:
+    """By an open transaction, which may stay so for long."""
+    work.modify(InsertDoc(namespace="n", key="k", content=1))
+    work.insert("a", 1)
+    worker = Worker(work, raises(AssertionError()), "a", docs=lambda _: [DocClaim("n", "k")])
+    with orders.engine.begin() as connection:
+        [doc] = work.docs("n")
+        work.modify(doc.change(2), connection=connection)
+        worker.run(limit=1)
+        [task] = work.tasks("a")
+    assert (task.value, task.attempt, task.claims, task.err) == (1, 0, 0, "")
     assert 0.7 < (task.at - task.modified).total_seconds() <= 1

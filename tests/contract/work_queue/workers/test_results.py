@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from queue_core.model.retry_policies import ImmediateRetries
-from work_queue.modification import Action, Insert
+from tests.contract.harness import BOUND_SECONDS
+from work_queue.modification import Action, Insert, Renew
+from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
 from work_queue.workers.worker import Worker
@@ -39,6 +44,57 @@ def test_a_task_that_is_named_is_not_deleted_and_its_claims_start_anew(work: Wor
     Worker(work, handle, "a").run(until_empty=True)
     assert work.queues() == {"b": 1, "c": 1}
     assert work.tasks("b")[0].claims == 0
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [Task.release, Task.depend, lambda task: task.renew(0.05), lambda task: task.change()],
+    ids=["release", "depend", "renew", "change"],
+)
+def test_runs_that_end_without_the_end_of_their_task_are_no_claims_too_many(
+    work: WorkQueue, ends: Callable[[Task], Action]
+) -> None:
+    claims = list[int]()
+
+    def handle(job: Job) -> Action:
+        claims.append(job.task.claims)
+        return ends(job.task)
+
+    work.insert("a", 7, attempt=2, err="broken")
+    Worker(work, handle, "a", max_claims=1, lease_seconds=1).run(limit=3)
+    assert claims == [1, 1, 1]
+    [task] = work.tasks("a")
+    assert (task.value, task.claims, task.attempt, task.err) == (7, 0, 2, "broken")
+
+
+def test_tasks_that_a_handler_holds_and_keeps_start_anew_too(work: WorkQueue) -> None:
+    work.insert("a")
+    work.insert("more")
+    for _ in range(2):
+        work.modify(work.claim("more", timeout_seconds=BOUND_SECONDS).release())
+
+    def handle(job: Job) -> list[Action]:
+        [other] = work.claim_many(
+            "more",
+            limit=1,
+            claimant=job.task.claimant,
+            lease_seconds=job.task.lease.total_seconds(),
+        )
+        job.hold([other])
+        return [other.renew(30)]
+
+    Worker(work, handle, "a", retry=ImmediateRetries(0)).run(limit=1)
+    [other] = work.tasks("more")
+    assert other.claims == 0
+    assert 29 < (other.at - other.modified).total_seconds() <= 30
+
+
+def test_a_handler_may_undo_its_claim(work: WorkQueue) -> None:
+    """It says that the run has not ended: earlier claims count still."""
+    work.insert("a")
+    work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
+    Worker(work, lambda job: Renew(job.task.ref, 0.0, undo_claim=True), "a").run(limit=1)
+    assert work.tasks("a")[0].claims == 1
 
 
 def test_what_is_no_action_is_a_failure(work: WorkQueue) -> None:
