@@ -17,16 +17,18 @@ from tests.contract.harness import eventually
 
 MODES = pytest.mark.parametrize("mode", list(StopMode), ids=lambda mode: mode.name.lower())
 LEASE_SECONDS = 2.0
+LONG = 12.0
+"""A lease that outlives the restart of a server."""
 
 
 class Running:
     """A worker in a thread; values below zero wait for `go`."""
 
-    def __init__(self, work: WorkQueue, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, work: WorkQueue, pool: ThreadPoolExecutor, lease_seconds: float) -> None:
         self.runs = Counter[int]()
         self.started = threading.Event()
         self.go = threading.Event()
-        self.worker = Worker(work, self._handle, "in", concurrency=2, lease_seconds=LEASE_SECONDS)
+        self.worker = Worker(work, self._handle, "in", concurrency=2, lease_seconds=lease_seconds)
         self.ended: Future[None] = pool.submit(self.worker.run)
 
     def _handle(self, job: Job) -> Insert:
@@ -44,9 +46,14 @@ def work(own_server_url: URL) -> Iterator[WorkQueue]:
 
 
 @pytest.fixture
-def running(work: WorkQueue) -> Iterator[Running]:
+def lease_seconds() -> float:
+    return LEASE_SECONDS
+
+
+@pytest.fixture
+def running(work: WorkQueue, lease_seconds: float) -> Iterator[Running]:
     with ThreadPoolExecutor(1) as pool:
-        running = Running(work, pool)
+        running = Running(work, pool, lease_seconds)
         yield running
         running.go.set()
         running.worker.stop(1)
@@ -89,6 +96,7 @@ def test_a_worker_goes_on_after_an_outage_and_each_task_is_done_once(
     assert not running.ended.done()
 
 
+@pytest.mark.parametrize("lease_seconds", [LONG])
 def test_a_run_that_outlives_the_outage_keeps_its_task(
     own_server: DatabaseServer, work: WorkQueue, running: Running
 ) -> None:

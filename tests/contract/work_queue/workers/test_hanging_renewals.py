@@ -85,8 +85,13 @@ def test_a_renewal_that_hangs_is_tried_again(
     assert work.queues() == {"b": 1}
 
 
+@pytest.mark.parametrize("hangs", [True, False])
 def test_a_function_is_told_that_no_renewal_is_answered(
-    work: WorkQueue, hanging: Hanging, start: Start, caplog: pytest.LogCaptureFixture
+    work: WorkQueue,
+    hanging: Hanging,
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+    hangs: bool,  # noqa: FBT001 -- a parameter of the test
 ) -> None:
     told = threading.Event()
 
@@ -96,6 +101,8 @@ def test_a_function_is_told_that_no_renewal_is_answered(
         return Insert(queue="b")
 
     hanging.renewals = 1_000
+    if not hangs:
+        hanging.end.set()  # each fails at once
     task = work.insert("a")
     worker = Worker(work, handle, "a", lease_seconds=SHORT)
     start(worker, limit=1).result(BOUND_SECONDS)
