@@ -65,7 +65,7 @@ class Lease:
         self.granted = claimed
         """When it was claimed or renewed last, as time.monotonic() tells."""
         self._closing = threading.Lock()
-        self._closed = False
+        self.closed = False
         self._renewing = threading.Condition()
         """Guards what renewals write here. Several may be under way: one may hang."""
         self._under_way = 0
@@ -116,7 +116,7 @@ class Lease:
 
         Raises DependencyError if one of them is no longer held, and what `WorkQueue.modify` raises.
         """
-        if self._closed:
+        if self.closed:
             return
         try:
             self._renew()
@@ -205,7 +205,7 @@ class Lease:
     def close(self) -> bool:
         """End the renewals. Only the first who does may write."""
         with self._closing:
-            first, self._closed = not self._closed, True
+            first, self.closed = not self.closed, True
         return first
 
     def finish(self, actions: Iterable[Action], connection: CallersConnection | None) -> None:

@@ -229,10 +229,10 @@ class Run:
     # -- renewals ---------------------------------------------------------------------------------
 
     async def _renewed(self) -> None:
-        """Renew, and return when the lease is lost."""
+        """Renew, and return when the lease is lost, or closed."""
         while True:
             await asyncio.sleep(self._lease.seconds_to_renewal)
-            if not await self._is_renewed():
+            if self._lease.closed or not await self._is_renewed():
                 return
 
     async def _is_renewed(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -133,6 +134,29 @@ def test_a_coroutine_is_cancelled_if_no_renewal_is_answered(
     start(worker, limit=1).result(BOUND_SECONDS)
     assert cancelled.is_set()
     assert work.tasks("b") == []
+
+
+def test_nothing_is_renewed_while_the_result_is_written(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    modify, renew, renewals = work.modify, Lease.renew, list[Lease]()
+
+    def slow(*actions: Any, **options: Any) -> Modified:
+        if isinstance(actions[0], Insert):
+            time.sleep(2 * SHORT)
+        return modify(*actions, **options)
+
+    def counted(lease: Lease) -> None:
+        renewals.append(lease)
+        renew(lease)
+
+    work.insert("a")
+    monkeypatch.setattr(work, "modify", slow)
+    monkeypatch.setattr(Lease, "renew", counted)
+    worker = Worker(work, lambda _: Insert(queue="b"), "a", lease_seconds=SHORT)
+    start(worker, limit=1).result(BOUND_SECONDS)
+    assert work.queues() == {"b": 1}
+    assert len(renewals) <= 1, "one that had begun before"
 
 
 def test_what_is_written_does_not_wait_long_for_an_answer_that_hangs(
