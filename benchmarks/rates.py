@@ -104,7 +104,7 @@ def keys(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def _keyed_rate(target: Target, entries: int, *, keyed: bool = True, taken: int = 0) -> float:
-    """Postings a second. Every so many have a key that an entry which waits has `taken`."""
+    """Postings a second. One in `taken` has the key of an entry that waits; with 0, none has."""
     with run_on(target) as run:
         run.load(POST_MANY)
         before = range(0, entries, taken) if taken else ()

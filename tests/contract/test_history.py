@@ -167,7 +167,8 @@ def test_no_id_comes_again_after_both_tables_were_emptied(cluster: Cluster) -> N
 @pytest.mark.parametrize("whole", [True, False])
 def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once(
     make_bus: MakeBus,
-    whole: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    whole: bool,
 ) -> None:
     recorder = Recorder()
     bus = make_bus()

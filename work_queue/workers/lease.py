@@ -45,7 +45,7 @@ class LeaseLostError(Exception):
 
 
 class NotWrittenError(Exception):
-    """What the handler has returned could not be written: the cause tells of the database."""
+    """What the handler has returned could not be written. Its cause is the database's error."""
 
 
 class Lease:

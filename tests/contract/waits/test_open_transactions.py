@@ -71,6 +71,15 @@ def test_who_waits_is_looked_at_again_if_a_transaction_has_held_it(cluster: Clus
     assert ran(peer) == [1, 2]
 
 
+def nothing_is_left(cluster: Cluster, peer: Peer) -> None:
+    """Live on, and see that no entry and no wait stands."""
+    for _ in range(2):
+        peer.run()
+        cluster.live(4, peer)
+    assert peer.bus.find() == []
+    assert waits(peer) == 0
+
+
 @needs.many_writers
 def test_an_open_transaction_that_removes_who_is_held_holds_up_no_retry(cluster: Cluster) -> None:
     peer, _ = failing(cluster, 1)
@@ -82,11 +91,7 @@ def test_an_open_transaction_that_removes_who_is_held_holds_up_no_retry(cluster:
         elsewhere(lambda: peer.bus.retry(first))
         elsewhere(peer.run)
         connection.commit()
-    for _ in range(2):
-        peer.run()
-        cluster.live(4, peer)
-    assert peer.bus.find() == []
-    assert waits(peer) == 0
+    nothing_is_left(cluster, peer)
 
 
 @needs.many_writers
@@ -101,11 +106,7 @@ def test_an_open_transaction_that_retries_holds_up_no_removal_of_who_is_held(
         peer.bus.retry(first, connection=connection)
         assert elsewhere(lambda: peer.bus.remove_all(record_ids=[held])).changed == 1
         connection.commit()
-    for _ in range(2):
-        peer.run()
-        cluster.live(4, peer)
-    assert peer.bus.find() == []
-    assert waits(peer) == 0
+    nothing_is_left(cluster, peer)
 
 
 @needs.many_writers

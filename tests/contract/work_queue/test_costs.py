@@ -132,7 +132,8 @@ def test_a_limited_queue_costs_the_same_with_any_number_of_tasks(
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_lone_delete_is_one_statement_where_a_database_can(
     work: WorkQueue,
-    keeps: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    keeps: bool,
 ) -> None:
     work.keep_history("a", keep=keeps)
     work.insert("a", {"n": 1})

@@ -166,7 +166,8 @@ def test_a_busy_history_is_truncated_to_its_end_though_the_date_is_yet_to_come(
 def test_history_ends_with_the_callers_transaction(
     work: WorkQueue,
     orders: Orders,
-    commits: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    commits: bool,
 ) -> None:
     task = work.insert("a")
     with orders.engine.connect() as connection:

@@ -91,7 +91,8 @@ def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
     work: WorkQueue,
     caller: Engine,
     action: Callable[[TaskRef, DocRef], Any],
-    filled: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    filled: bool,
 ) -> None:
     task, doc = TaskRef(ABSENT, 0), DocRef("n", ABSENT, 0)
     if filled:

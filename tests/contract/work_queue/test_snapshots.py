@@ -83,7 +83,8 @@ def test_newer_tasks_and_docs_can_be_named(work: WorkQueue, caller: Connection) 
 def test_an_id_is_free_whose_task_was_deleted_since(
     work: WorkQueue,
     engine_of_caller: Engine,
-    skips: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    skips: bool,
 ) -> None:
     task = work.insert("a", "old", id="one")
     [doc] = work.modify(new(id="doc")).inserted_docs

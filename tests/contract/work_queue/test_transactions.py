@@ -42,7 +42,8 @@ def work(make_work: MakeWork) -> WorkQueue:
 def test_scenario_85_a_modification_ends_with_the_callers_transaction(
     work: WorkQueue,
     orders: Orders,
-    commits: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    commits: bool,
 ) -> None:
     task = work.insert("a")
     with Session(orders.engine) as session:

@@ -92,7 +92,8 @@ def test_a_function_is_told_that_no_renewal_is_answered(
     hanging: Hanging,
     start: Start,
     caplog: pytest.LogCaptureFixture,
-    hangs: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    hangs: bool,
 ) -> None:
     told = threading.Event()
 

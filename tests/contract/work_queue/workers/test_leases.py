@@ -185,7 +185,8 @@ class Losing:
 def test_a_renewal_whose_answer_is_lost_loses_nothing(
     work: WorkQueue,
     monkeypatch: pytest.MonkeyPatch,
-    renews: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    renews: bool,
 ) -> None:
     work.modify(*(Insert(queue="a", value=number) for number in range(3)))
     task, other, later = (work.claim("a", timeout_seconds=BOUND_SECONDS) for _ in range(3))

@@ -32,7 +32,7 @@ OWN_SESSION = {
 
 
 def is_left(work: WorkQueue, log: pytest.LogCaptureFixture) -> bool:
-    """Whether the task waits for the end of its lease, and nothing tells of a failure."""
+    """Whether the task waits for the end of its lease, without a failure."""
     assert work.queues() == {"a": 1}
     [task] = work.tasks("a")
     assert (task.version, task.claims, task.attempt, task.err) == (1, 1, 0, "")
@@ -82,7 +82,8 @@ def test_a_handler_that_loses_its_connection_has_not_failed(
     work: WorkQueue,
     orders: Orders,
     caplog: pytest.LogCaptureFixture,
-    goes_on: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    goes_on: bool,
 ) -> None:
     def handle(job: Job) -> Insert:
         job.connection.invalidate()
@@ -102,7 +103,8 @@ def test_a_coroutine_that_loses_its_connection_has_not_failed(
     orders: Orders,
     database_url: URL,
     caplog: pytest.LogCaptureFixture,
-    goes_on: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    goes_on: bool,
 ) -> None:
     async def handle(job: Job) -> Insert:
         await job.async_connection.invalidate()

@@ -244,7 +244,8 @@ def test_a_handler_that_reads_before_it_writes_has_its_effect_once(
     work: WorkQueue,
     orders: Orders,
     database_url: URL,
-    begins: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    begins: bool,
 ) -> None:
     """A commit of others between its read and its write fails a run whose snapshot is older."""
     engine, runs = create_engine(database_url), list[int]()

@@ -93,7 +93,8 @@ def test_a_coroutines_sql_commits_with_its_modification(
     work: WorkQueue,
     orders: Orders,
     database_url: URL,
-    fails: bool,  # noqa: FBT001 -- a parameter of the test
+    *,
+    fails: bool,
 ) -> None:
     async def handle(job: Job) -> Insert:
         await job.async_connection.execute(orders.add(job.task.value))
