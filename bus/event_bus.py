@@ -109,7 +109,8 @@ class EventBus(Subscribing):
                 or "debounce" (replace a waiting entry; a successor to a running one). Only with
                 `key`. Default: "return".
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
-                (on MariaDB and MySQL one). Default: 5.
+                (on MariaDB and MySQL one). Default: 5 in your transaction; in one of the library
+                as long as for any lock (half of `statement_timeout_seconds`).
             after: Ids of entries of this table that must have ended before it runs, or pairs of a
                 queue's name and an idempotency key, for the entry that has the key now. They must
                 exist, so that no cycle can be made. Default: those that a function given to

@@ -112,7 +112,8 @@ class Scheduling(Reads, QueueKeys):
                 or "debounce" (replace a waiting entry; a successor to a running one). Only with
                 `key`. Default: "return".
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
-                (on MariaDB and MySQL one). Default: 5.
+                (on MariaDB and MySQL one). Default: 5 in your transaction; in one of the library
+                as long as for any lock (half of `statement_timeout_seconds`).
             after: As for `PersistentBus.post`. Default: as there.
             on_failed: As for `PersistentBus.post`. Default: "cancel".
             group: As for `PersistentBus.post`. Default: none.

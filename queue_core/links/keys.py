@@ -85,6 +85,13 @@ class KeyLink:
             for row in rows
         }
 
+    def seen(self, connection: Connection, queue_name: str, keys: Sequence[str]) -> dict[str, Hold]:
+        """The states of those of `keys` that somebody has, by key, as one statement sees them."""
+        main = self._statements.main
+        rows = self.keys.with_entries(connection, main, queue_name, keys=keys)
+        live = {row.record_id: row for row in rows if row.processing_state is not None}
+        return self.holds(connection, rows, live)
+
     def live(self, connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
         """Those of `ids` that have not ended, as `connection` sees them."""
         if not ids:

@@ -116,15 +116,8 @@ class KeyedPosts:
     def _seen(self, keys: Sequence[str]) -> dict[str, Hold]:
         """The states of those keys that somebody has, by the committed rows of others."""
 
-        def read(connection: Connection) -> dict[str, Hold]:
-            rows = self._keys.find(
-                connection, self._link.table_name, self._post.queue_name, keys=keys
-            )
-            return self._link.holds(connection, rows)
-
-        if self._post.may_be_blind:
-            return self._read(read)
-        return read(self._post.connection)
+        seen = partial(self._link.seen, queue_name=self._post.queue_name, keys=keys)
+        return self._read(seen) if self._post.may_be_blind else seen(self._post.connection)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         """Read the committed rows of others."""

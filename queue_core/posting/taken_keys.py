@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from queue_core.runtime.shown import shown
 from sql.statements.key_shapes import KeyRow
 
 KEY_WAIT_SECONDS = 5.0
-"""The wait of a post for other transactions that have taken its key, unless it says so."""
+"""The wait of a caller's transaction for others that have taken its key, unless he says so."""
 
 TRIES = 100
 """The tries of a key that another's end frees at the same moment."""
@@ -91,7 +91,7 @@ class TakenKeys:
             self._post.queue_name,
             keys=there,
             lock=True,
-            nowait=self._makes and not self._seconds(keys),
+            nowait=self._makes and self._seconds(keys) == 0,
         )
         found = {row.entry_key: row for row in rows}
         if self._makes and len(found) < len(keys):  # deleted this moment, since nobody had them
@@ -157,22 +157,30 @@ class TakenKeys:
         if keys:
             store.reaching(partial(store.database.write, make))
 
-    def _seconds(self, keys: Sequence[str]) -> float:
-        """The time for which the post may wait for others' transactions."""
+    def _seconds(self, keys: Sequence[str]) -> float | None:
+        """The time for which the post may wait for others' transactions.
+
+        None: as long as the library's transactions wait for any lock, for which nothing is to be
+        set.
+        """
         given = [
             draft.posting.key_wait
             for key in keys
             for draft in self._by_key[key]
             if draft.posting.key_wait is not None
         ]
-        return max(given, default=KEY_WAIT_SECONDS)
+        return max(given, default=KEY_WAIT_SECONDS if self._post.lent else None)
 
     @contextmanager
     def _waiting(self, keys: Sequence[str]) -> Iterator[None]:
         """Wait for others' transactions no longer than was asked for."""
         dialect = self._post.store.database.dialect
+        seconds = self._seconds(keys)
+        limited = (
+            nullcontext() if seconds is None else dialect.lock_waits(self._post.connection, seconds)
+        )
         try:
-            with dialect.lock_waits(self._post.connection, self._seconds(keys)):
+            with limited:
                 yield
         except DBAPIError as error:
             if not dialect.is_lock_refusal(error):

@@ -21,6 +21,18 @@ from sqlalchemy import (
 from sql.statements.key_shapes import KeyShapes, key_batches
 
 
+HOLD_COLUMNS = (
+    "entry_key",
+    "record_id",
+    "keep",
+    "keep_seconds",
+    "ended_state",
+    "ended_date",
+    "requeue",
+)
+"""The columns of a key that tell who has it, and for how long."""
+
+
 class Locking(NamedTuple):
     """Whether a statement locks its rows, and its way with those that others hold."""
 
@@ -41,6 +53,7 @@ class KeyRows(KeyShapes):
     def __init__(self, schema: str | None = None) -> None:
         super().__init__(schema)
         self._finds = dict[Locking, Select[Any]]()
+        self._with_entries = dict[Table, Select[Any]]()
 
     def find(
         self,
@@ -57,11 +70,34 @@ class KeyRows(KeyShapes):
 
         Those that others hold are skipped, or an error at once (`nowait`), if asked for.
         """
-        found = list[Row[Any]]()
         locking = Locking(lock, skip_locked, nowait)
         statement = self._finds.get(locking)
         if statement is None:
             statement = self._finds[locking] = self._finding(locking)
+        return self._found(connection, statement, table_name, queue_name, keys)
+
+    def with_entries(
+        self, connection: Connection, main: Table, queue_name: str, *, keys: Sequence[str]
+    ) -> list[Row[Any]]:
+        """The rows of keys, in any order, and how their entries stand in `main`.
+
+        `processing_state` and `error_count` are None for an entry that is not there. A read of
+        both at once: it locks nothing.
+        """
+        statement = self._with_entries.get(main)
+        if statement is None:
+            statement = self._with_entries[main] = self._finding_entries(main)
+        return self._found(connection, statement, main.name, queue_name, keys)
+
+    def _found(
+        self,
+        connection: Connection,
+        statement: Select[Any],
+        table_name: str,
+        queue_name: str,
+        keys: Sequence[str],
+    ) -> list[Row[Any]]:
+        found = list[Row[Any]]()
         given = {"table_name": table_name, "queue_name": queue_name}
         for batch in key_batches(sorted(set(keys))):
             found += connection.execute(
@@ -100,6 +136,18 @@ class KeyRows(KeyShapes):
         condition = and_(*self._is(listed.c.entry_key))
         statement = self._for_each(listed, table, condition, select(table))
         return locking.of(statement.order_by(listed.c.entry_key), table)
+
+    def _finding_entries(self, main: Table) -> Select[Any]:
+        found = self._finding(Locking(lock=False, skip_locked=False, nowait=False)).subquery()
+        # One by one: planners would rather read all of a small table for a join.
+        entry = [
+            self._looked_up(main, select(main.c[name]))
+            .where(main.c.record_id == found.c.record_id)
+            .scalar_subquery()
+            .label(name)
+            for name in ("processing_state", "error_count")
+        ]
+        return select(*(found.c[name] for name in HOLD_COLUMNS), *entry)
 
     def _is(self, key: ColumnElement[str]) -> list[ColumnElement[bool]]:
         """The conditions for the row of a key of the queue that is bound."""
