@@ -115,7 +115,6 @@ class KeyedPosts:
 
     def _seen(self, keys: Sequence[str]) -> dict[str, Hold]:
         """The states of those keys that somebody has, by the committed rows of others."""
-
         seen = partial(self._link.seen, queue_name=self._post.queue_name, keys=keys)
         return self._read(seen) if self._post.may_be_blind else seen(self._post.connection)
 

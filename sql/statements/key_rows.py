@@ -20,7 +20,6 @@ from sqlalchemy import (
 
 from sql.statements.key_shapes import KeyShapes, key_batches
 
-
 HOLD_COLUMNS = (
     "entry_key",
     "record_id",
