@@ -17,6 +17,7 @@ from queue_core.model.known_codecs import Codecs
 from queue_core.opening import open_tables
 from queue_core.parts import Parts
 from queue_core.reading.depths import depths
+from queue_core.reading.obstacles import obstacles
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, of_kind
 from queue_core.runtime.clock import Clock
@@ -65,6 +66,7 @@ class QueueEngine:
         self.metrics.watch(
             self.lifecycle.reading,
             lambda: depths(self.store, router.describe()["queues"]),
+            lambda: obstacles(self.store, router.describe()["queues"]),
             lambda: incomplete_groups(self.store),
         )
 

@@ -100,6 +100,10 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         QUEUE,
     ),
     "oldest_ready_age_seconds": ("How long the oldest of the ready entries has been due", QUEUE),
+    "entries_limited": (
+        "Those of the ready entries that wait for a place of a limit of their queue or key",
+        QUEUE,
+    ),
     "entries_parked": (
         "Entries whose type or queue no node has known; at most some 10,000 are counted",
         QUEUE,
@@ -108,6 +112,12 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Entries that wait for the end of a pause; at most some 10,000 are counted",
         QUEUE,
     ),
+    "order_keys_held": (
+        "Order keys that a failed entry holds; the first 10,000 keys are looked at",
+        QUEUE,
+    ),
+    "circuits_open": ("Handlers whose failed entries wait for a probe", QUEUE),
+    "pauses_in_force": ("Pauses of the queue, its handlers and its order keys", QUEUE),
     "groups_incomplete": (
         "Groups that are not sealed, or of which members live; at most 10,000 are counted",
         TABLE,

@@ -24,6 +24,7 @@ from queue_core.model.keyed import Posted
 from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
 from queue_core.model.states import State
 from queue_core.reading.depths import QueueDepth
+from queue_core.reading.obstacles import Obstacles
 
 
 class _OfEntry(Protocol):
@@ -74,9 +75,14 @@ class _Labelled(dict[tuple[str, str], T]):
 
 
 Sources: TypeAlias = tuple[
-    Callable[[], Reading], Callable[[], Sequence[QueueDepth]], Callable[[], int]
+    Callable[[], Reading],
+    Callable[[], Sequence[QueueDepth]],
+    Callable[[], Sequence[Obstacles]],
+    Callable[[], int],
 ]
-"""The sources of a scrape: this process, the depths of queues, the number of incomplete groups."""
+"""The sources of a scrape: this process, the depths of queues, what holds entries of them, and the
+number of incomplete groups.
+"""
 
 
 class Metrics:
@@ -95,13 +101,15 @@ class Metrics:
         self,
         reading: Callable[[], Reading],
         depths: Callable[[], Sequence[QueueDepth]],
+        obstacles: Callable[[], Sequence[Obstacles]],
         groups: Callable[[], int],
     ) -> None:
         """Show in each scrape a `reading` of this process, and the depths of the database.
 
-        That is the `depths` of queues, and how many `groups` are not complete.
+        That is the `depths` of queues, the `obstacles` that hold entries of them, and how many
+        `groups` are not complete.
         """
-        self._sources = reading, depths, groups
+        self._sources = reading, depths, obstacles, groups
         self._families.watched.add(self)
 
     def close(self) -> None:
@@ -198,13 +206,13 @@ class Metrics:
         """Add this bus's or service's gauges to a scrape."""
         if self._sources is None:
             return
-        read, read_depths, read_groups = self._sources
+        read, read_depths, read_obstacles, read_groups = self._sources
         table, reading = (self._table,), read()
         gauges["entries_in_flight"].add_metric(table, reading.in_flight)
         gauges["node_lease_left_seconds"].add_metric(table, reading.lease_left_seconds)
         gauges["clock_skew_seconds"].add_metric(table, reading.skew_seconds)
         try:
-            depths, groups = read_depths(), read_groups()
+            depths, obstacles, groups = read_depths(), read_obstacles(), read_groups()
         except SQLAlchemyError:
             gauges["database_up"].add_metric(table, 0)
             return
@@ -214,5 +222,11 @@ class Metrics:
             labels = (self._table, depth.queue_name)
             gauges["entries_ready"].add_metric(labels, depth.ready)
             gauges["oldest_ready_age_seconds"].add_metric(labels, depth.oldest_age_seconds)
+            gauges["entries_limited"].add_metric(labels, depth.limited)
             gauges["entries_parked"].add_metric(labels, depth.parked)
             gauges["entries_paused"].add_metric(labels, depth.paused)
+        for queue in obstacles:
+            labels = (self._table, queue.queue_name)
+            gauges["order_keys_held"].add_metric(labels, queue.held_keys)
+            gauges["circuits_open"].add_metric(labels, queue.open_circuits)
+            gauges["pauses_in_force"].add_metric(labels, queue.pauses)

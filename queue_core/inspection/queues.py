@@ -27,8 +27,8 @@ class InspectedQueues(Inspected):
             table: Only of this main table. Default: of all.
 
         Returns:
-            The queues that hold an entry, ended one in the last minute, or have a dead letter; by
-            table and name.
+            The queues that hold an entry, ended one in the last minute, or have a dead letter or a
+            held order key; by table and name.
 
         Raises:
             SchemaMissingError: There is no such table, or none at all.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, is_paused
+from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, is_keyed, is_limited, is_paused
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000
@@ -22,6 +22,8 @@ class QueueDepth(msgspec.Struct, kw_only=True):
         queue_name: The bus, or `service:queue`.
         ready: Entries that are due and not running.
         oldest_age_seconds: The time since the oldest of these was due; 0 if there is none.
+        limited: Those of the ready ones that wait for a place of a limit: of their queue, or of
+            their limit key.
         parked: Entries whose type or queue no node has known.
         paused: Entries that wait for the end of a pause, or for a circuit to be closed.
     """
@@ -30,6 +32,7 @@ class QueueDepth(msgspec.Struct, kw_only=True):
     queue_name: str
     ready: int = 0
     oldest_age_seconds: float = 0.0
+    limited: int = 0
     parked: int = 0
     paused: int = 0
 
@@ -79,6 +82,7 @@ def _depths_of(
                     depth.paused += row.entries
                 else:
                     depth.ready += row.entries
+                    depth.limited += row.entries if is_limited(lane) or is_keyed(lane) else 0
                     age = (now - row.oldest).total_seconds()
                     depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
         return found

@@ -174,6 +174,19 @@ class Ordered:
         )
         return list(connection.execute(statement.order_by(heads.c.queue_name, heads.c.order_key)))
 
+    def held_counts(
+        self, connection: Connection, table_name: str, *, limit: int
+    ) -> list[tuple[str, int]]:
+        """(queue name, number) of the heads that have failed, among a table's first `limit`."""
+        heads = self.heads
+        first = select(heads.c.queue_name, heads.c.held_since).where(
+            heads.c.table_name == table_name
+        )
+        some = first.order_by(*heads.primary_key).limit(limit).subquery()
+        held = select(some.c.queue_name, func.count()).where(some.c.held_since.is_not(None))
+        rows = connection.execute(held.group_by(some.c.queue_name))
+        return [(queue_name, count) for queue_name, count in rows]
+
 
 def _is(table: Table, key: OrderKey) -> list[ColumnElement[bool]]:
     return [table.c[name] == value for name, value in key._asdict().items()]

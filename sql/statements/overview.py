@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, not_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, not_, or_, select
 
 from sql.statements.base import (
     AVAILABLE,
@@ -44,26 +45,34 @@ class Overview(PairStatements):
         parked: str,
         suspect: str,
         paused: tuple[str, str],
+        limited: Iterable[tuple[str, str]],
     ) -> list[Row[Any]]:
         """Counts of live entries by queue, and the oldest date that is ready.
 
-        Columns: ready, scheduled, running, parked, suspect, paused, waiting, posted since a date,
-        oldest.
+        Columns: ready, limited, scheduled, running, parked, suspect, paused, waiting, posted since
+        a date, oldest.
 
-        Paused entries stand in the lanes from the first of `paused` on and before the second.
+        Paused entries stand in the lanes from the first of `paused` on and before the second. Those
+        that a limit holds stand in one of the ranges `limited`.
         """
         main = self.main
-        first, end = paused
-        is_paused = and_(main.c.lane >= first, main.c.lane < end)
+
+        def within(lanes: tuple[str, str]) -> ColumnElement[bool]:
+            first, end = lanes
+            return and_(main.c.lane >= first, main.c.lane < end)
+
+        is_paused, is_limited = within(paused), or_(*map(within, limited))
         waiting = and_(
             main.c.processing_state == AVAILABLE,
             main.c.lane.not_in([parked, suspect]),
             not_(is_paused),
         )
-        ready = and_(waiting, main.c.effective_date <= now)
+        due = and_(waiting, main.c.effective_date <= now)
+        ready = and_(due, not_(is_limited))
         statement = select(
             main.c.queue_name,
             _count(ready, "ready"),
+            _count(and_(due, is_limited), "limited"),
             _count(and_(waiting, main.c.effective_date > now), "scheduled"),
             _count(main.c.processing_state == IN_PROCESSING, "running"),
             _count(main.c.lane == parked, "parked"),

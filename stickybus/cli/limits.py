@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -147,8 +148,17 @@ def limits(*, table: AnyTable = None, url: Url = None, as_json: Json = False) ->
     if as_json:
         write_json(msgspec.to_builtins(found))
     else:
-        rows = [_row(one) for one in found]
-        write_table("Limits", COLUMNS, rows, empty="Nothing is limited.")
+        write_limits(found)
+
+
+def write_limits(found: list[Limit], running: Mapping[tuple[str, str], int] | None = None) -> None:
+    """The limits as a table, and how many entries run of each (table, queue) if that is known."""
+    columns, rows = COLUMNS, [_row(one) for one in found]
+    if running is not None:
+        columns = {**COLUMNS, "running": "RUNNING"}
+        for row in rows:
+            row["running"] = running.get((row["table"], row["queue_name"]), 0)
+    write_table("Limits", columns, rows, empty="Nothing is limited.")
 
 
 def _row(limit: Limit) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
 from stickybus.cli.circuits import write_circuits
+from stickybus.cli.limits import write_limits
 from stickybus.cli.nodes import write_nodes
 from stickybus.cli.output import console, plural, say, write_json, write_table
 from stickybus.cli.pauses import write_pauses
@@ -30,6 +32,7 @@ QUEUE_COLUMNS = {
     "table": "TABLE",
     "queue_name": "QUEUE",
     "ready": "READY",
+    "limited": "LIMITED",
     "scheduled": "SCHEDULED",
     "running": "RUNNING",
     "parked": "PARKED",
@@ -50,6 +53,7 @@ class _Status:
     queues: list[QueueStatus]
     nodes: list[NodeStatus]
     schedules: list[ScheduleStatus]
+    limits: list[Limit]
     pauses: list[Pause]
     circuits: list[OpenCircuit]
     differences: list[Difference]
@@ -68,16 +72,18 @@ def status(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Show all queues with their entries, and the nodes with their leases.
+    """Show all queues with their entries, the nodes with their leases, and what holds entries.
 
     Rates are of the last minute.
 
-    READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were
-    running when their process died and run again one by one; PARKED ones have a type or queue that
-    no node has known so far; PAUSED ones wait for the end of a pause, or for a circuit to be
-    closed; WAITING ones wait for other entries. DEAD LETTERS ended FAILED, and nobody has tried
-    them again, or discarded them. Recurring schedules follow with their next dates. A last line
-    names event types of which the live nodes have different subscribers.
+    READY entries are due and wait for a node; LIMITED ones are due and wait for a place of a limit;
+    SCHEDULED ones have a later date; SUSPECT ones were running when their process died and run
+    again one by one; PARKED ones have a type or queue that no node has known so far; PAUSED ones
+    wait for the end of a pause, or for a circuit to be closed; WAITING ones wait for other entries.
+    DEAD LETTERS ended FAILED, and nobody has tried them again, or discarded them. Limits follow
+    with the entries that run, then pauses, open circuits, and recurring schedules with their next
+    dates. Last lines count held order keys, and name event types of which the live nodes have
+    different subscribers.
 
     Examples:
       stickybus status
@@ -88,12 +94,20 @@ def status(
 
     with inspected(url) as inspector:
         found = _read(inspector, table)
+    running = {(queue.table, queue.queue_name): queue.running for queue in found.queues}
     if as_json:
         write_json(
             {
                 "rate_seconds": RATE_SECONDS,
                 "queues": msgspec.to_builtins(found.queues),
                 "nodes": msgspec.to_builtins(found.nodes),
+                "limits": [
+                    {
+                        **msgspec.to_builtins(limit),
+                        "running": running.get((limit.table, limit.queue_name), 0),
+                    }
+                    for limit in found.limits
+                ],
                 "pauses": msgspec.to_builtins(found.pauses),
                 "open_circuits": msgspec.to_builtins(found.circuits),
                 "schedules": msgspec.to_builtins(found.schedules),
@@ -115,6 +129,9 @@ def status(
     )
     console().print()
     write_nodes(found.nodes)
+    if found.limits:
+        console().print()
+        write_limits(found.limits, running)
     if found.pauses:
         console().print()
         write_pauses(found.pauses)
@@ -128,6 +145,9 @@ def status(
     if dead:
         line = f"{plural(dead, 'dead letter')}. See: stickybus history list --dead-letters"
         say(f"\n{line}")
+    held = sum(queue.held_keys for queue in found.queues)
+    if held:
+        say(f"\n{plural(held, 'held order key')}. See: stickybus order held")
     if found.differences:
         names = ", ".join(difference.class_name for difference in found.differences[:TYPES_SHOWN])
         more = len(found.differences) - TYPES_SHOWN
@@ -154,6 +174,7 @@ def _read(inspector: Inspector, tables: list[str] | None) -> _Status:
         [queue for table in wanted for queue in inspector.queues(table=table)],
         inspector.nodes(),
         [schedule for table in wanted for schedule in inspector.schedules(table=table)],
+        [limit for table in wanted for limit in inspector.limits(table=table)],
         [pause for table in wanted for pause in inspector.pauses(table=table)],
         [circuit for table in wanted for circuit in inspector.open_circuits(table=table)],
         [

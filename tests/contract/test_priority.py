@@ -126,7 +126,13 @@ def test_a_head_start_is_no_age_of_a_queue(cluster: Cluster) -> None:
     with poster.store.database.begin() as connection:
         [in_lane] = statements.lane_counts(connection, lane=ANY_NODE, until=now, limit=10)
         [of_queue] = statements.live_counts(
-            connection, now=now, since=now, parked=PARKED, suspect=SUSPECT, paused=paused
+            connection,
+            now=now,
+            since=now,
+            parked=PARKED,
+            suspect=SUSPECT,
+            paused=paused,
+            limited=[("!limited", "!limited~")],
         )
     assert in_lane.oldest == of_queue.oldest == now
 

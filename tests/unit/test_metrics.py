@@ -22,6 +22,7 @@ from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, 
 from queue_core.model.states import State
 from queue_core.posting.poster import Post
 from queue_core.reading.depths import QueueDepth
+from queue_core.reading.obstacles import Obstacles
 
 DOCS = Path(__file__).parents[2] / "docs"
 DUE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -195,10 +196,16 @@ def test_a_statement_that_fails_is_not_timed(registry: CollectorRegistry) -> Non
 
 def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
     metrics = Metrics("bus_events", registry)
-    depths = [QueueDepth(table="t", queue_name="bus", ready=4, oldest_age_seconds=2.5, parked=1)]
+    depths = [
+        QueueDepth(
+            table="t", queue_name="bus", ready=4, oldest_age_seconds=2.5, limited=2, parked=1
+        )
+    ]
+    obstacles = [Obstacles(queue_name="bus", held_keys=5, open_circuits=6, pauses=8)]
     metrics.watch(
         lambda: Reading(in_flight=7, lease_left_seconds=11.5, skew_seconds=-0.25),
         lambda: depths,
+        lambda: obstacles,
         lambda: 3,
     )
 
@@ -207,7 +214,11 @@ def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
     assert value(registry, "clock_skew_seconds") == -0.25
     assert value(registry, "entries_ready", queue_name="bus") == 4
     assert value(registry, "oldest_ready_age_seconds", queue_name="bus") == 2.5
+    assert value(registry, "entries_limited", queue_name="bus") == 2
     assert value(registry, "entries_parked", queue_name="bus") == 1
+    assert value(registry, "order_keys_held", queue_name="bus") == 5
+    assert value(registry, "circuits_open", queue_name="bus") == 6
+    assert value(registry, "pauses_in_force", queue_name="bus") == 8
     assert value(registry, "groups_incomplete") == 3
     assert value(registry, "database_up") == 1
 
@@ -217,7 +228,7 @@ def test_a_scrape_without_the_database_shows_the_rest(registry: CollectorRegistr
         raise OperationalError("SELECT", {}, Exception("connection refused"))
 
     metrics = Metrics("bus_events", registry)
-    metrics.watch(lambda: NOBODY_HERE, unreachable, int)
+    metrics.watch(lambda: NOBODY_HERE, unreachable, list, int)
 
     assert value(registry, "database_up") == 0
     assert value(registry, "entries_in_flight") == 0
@@ -228,7 +239,7 @@ def test_what_was_closed_shows_no_gauges_and_keeps_its_counters(
     registry: CollectorRegistry,
 ) -> None:
     metrics = Metrics("bus_events", registry)
-    metrics.watch(lambda: NOBODY_HERE, list, int)
+    metrics.watch(lambda: NOBODY_HERE, list, list, int)
     post(metrics, "bus", 1)
 
     metrics.close()

@@ -12,6 +12,7 @@ from sqlalchemy import URL, Engine, text, update
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
+from queue_core.model.lanes import limited_lane
 from queue_core.model.posting import Posting
 from sql.tables import queue_nodes
 from stickybus.testing import drain
@@ -106,6 +107,40 @@ def test_status_counts_dead_letters_and_tells_the_newest(cli: Cli, bus: Persiste
     (left,) = cli("history", "list", "--dead-letters", "--json").json
     assert left["record_id"] < newest["record_id"]
     assert len(cli("history", "list", "--state", "FAILED", "--json").json) == 2
+
+
+def test_status_shows_limits_and_counts_what_they_hold(
+    cli: Cli, bus: PersistentBus, engine: Engine
+) -> None:
+    assert cli("status", "--json").json["limits"] == []
+    assert "LIMITED BY" not in cli("status").out
+    bus.limit(concurrency=7, rate=100, by="ann")
+    bus.post_many([Posting(event={}, event_name="Good") for _ in range(3)])
+    with engine.begin() as connection:
+        lane = {"lane": limited_lane("bus")}
+        connection.execute(text("UPDATE bus_events SET lane = :lane WHERE record_id < 3"), lane)
+        connection.execute(
+            text("UPDATE bus_events SET processing_state = 'IN_PROCESSING' WHERE record_id = 3")
+        )
+    found = cli("status", "--json").json
+    (queue,), (limit,) = found["queues"], found["limits"]
+    assert (queue["limited"], queue["ready"], queue["running"]) == (2, 0, 1)
+    assert limit == {**cli("limits", "--json").json[0], "running": 1}
+    assert (limit["concurrency"], limit["rate"]) == (7, 100)
+    for heading in ("LIMITED", "CONCURRENCY", "LIMITED BY"):
+        assert heading in cli("status").out
+    assert "RUNNING" not in cli("limits").out
+    assert cli("status", "--table", "notifications", "--json").json["limits"] == []
+
+
+def test_status_counts_held_order_keys(cli: Cli, bus: PersistentBus) -> None:
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
+    first, _ = [bus.post({}, event_name="Bad", order_key="account-7") for _ in range(2)]
+    drain(bus)
+    assert [queue["held_keys"] for queue in cli("status", "--json").json["queues"]] == [1]
+    assert "1 held order key. See: stickybus order held" in cli("status").out
+    bus.discard(first)
+    assert "held order key" not in cli("status").out
 
 
 def test_recurring_and_status_show_schedules_with_their_next_date(

@@ -151,7 +151,7 @@ def test_what_waits_for_places_of_keys_counts_as_ready(cluster: Cluster) -> None
         post(peer, number, key=str(number % 2))
     peer.claim()
     assert sum(map(is_keyed, lanes(peer))) == 4
-    assert [depth.ready for depth in depths(peer.store)] == [4]
+    assert [(depth.ready, depth.limited) for depth in depths(peer.store)] == [(4, 4)]
 
 
 def test_a_notification_queue_limits_its_keys(make_service: MakeService) -> None:

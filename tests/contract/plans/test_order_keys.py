@@ -24,7 +24,10 @@ AGAIN = 11
 
 
 def work(ordering: Ordering, connection: Connection) -> None:
-    """All that posts, ends and turns of a node do, for one key; it leaves what it has found."""
+    """All that posts, ends and turns of a node do, for one key, and a scrape's look at the first.
+
+    It leaves what it has found.
+    """
     ordered, first = ordering.statements, -1
     ordering.enter(connection, [(KEY, first, ANY_NODE)], unstarted=True)
     ordered.first(connection, KEY)
@@ -37,6 +40,7 @@ def work(ordering: Ordering, connection: Connection) -> None:
     ordered.unstarted_in(connection, KEY, WAITING_LANE)
     ordered.started(connection, KEY)
     ordered.hold(connection, KEY, first, NOW)
+    ordered.held_counts(connection, KEY.table_name, limit=100)
     ordered.resume(connection, KEY, first, first - 1)
     ordered.renew(connection, KEY, first, first - 1)
     ordered.end_head(connection, KEY, first - 1)
