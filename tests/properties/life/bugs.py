@@ -10,16 +10,21 @@ from unittest.mock import patch
 
 from sqlalchemy import Connection
 
+import queue_core.storage.endings
 import queue_core.storage.moves
 from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.keys import KeyLink
+from queue_core.links.link import Ending
 from queue_core.links.links import Links, carries
 from queue_core.links.ordering import Ordering
+from queue_core.model.answers import heed
 from queue_core.model.config_keys import KeptHistory
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import Lane
+from queue_core.model.states import State
 from queue_core.running.pauses_in_force import PausesInForce
+from queue_core.running.run import Run
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
 from sql.statements.history import History, Successor
@@ -96,6 +101,14 @@ def _behind_in_its_key(life: ClusterLife) -> None:
     """The first entry of a key waits for another one, which has a date."""
     _post(life, {"delay": 5}, {"after": [0], "order_key": "k"}, {"order_key": "k"})
     _run(life)
+
+
+def _kept_by_two_handlers(life: ClusterLife) -> None:
+    """The first of two handlers wants the key to be kept longer than the second one does."""
+    _post(life, {"kind": Shared, "key": "x"})
+    _run(life, "keep longer", "keep")
+    life.live(seconds=30)
+    life.all_is_as_promised()
 
 
 def _paused_meanwhile(life: ClusterLife) -> None:
@@ -201,6 +214,14 @@ _record: Any = Moves._record
 _lane_of_entry: Any = PausesInForce.lane_of_entry
 
 
+def _told_last(self: Run, returned: object) -> None:
+    self.keep = heed(returned) or self.keep
+
+
+def _unasked(entry: Entry, state: State, _asked: Any = None) -> Ending:
+    return Ending(entry, state)
+
+
 def _free_anywhere(self: Places, limit: Any, bunches: Any, owner: str) -> int:
     free: int = _free(self, limit._replace(per_node=None), bunches, owner)
     return free
@@ -236,6 +257,12 @@ def _lane_of_queue(self: PausesInForce, entry: Entry) -> Lane | None:
 
 BUGS: dict[str, Bug] = {
     "a key does not learn that its entry has ended": Bug(KeyLink, "ended", _nothing, _requeued),
+    "a key is not kept as its handler has asked": Bug(
+        queue_core.storage.endings, "Ending", _unasked, _kept_by_two_handlers
+    ),
+    "of two handlers the last one tells how long a key is kept": Bug(
+        Run, "heed", _told_last, _kept_by_two_handlers
+    ),
     "nobody waits for the copy of a reaped entry": Bug(
         Dependencies, "renewed", _nothing, _died_with_what_is_awaited
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 from queue_core.model.entry import Entry
@@ -45,11 +45,24 @@ class Job:
     """When all its handlers had succeeded, if it was on a node that keeps only failures."""
     succeeded: set[str] = field(default_factory=set)
     """The handlers that have succeeded."""
+    last_run: tuple[int, int] = (0, 0)
+    """The claim with which a handler was last called: an id, and its count."""
+    asked: timedelta | None = None
+    """The longest time for which handlers of that run want its key to be kept."""
 
     @property
     def holds(self) -> bool:
         """Whether it has failed, and those behind it wait until somebody decides."""
         return self.state is State.FAILED and self.order_failure == "hold" and not self.discarded
+
+    def runs(self, record_id: int, claim_count: int) -> None:
+        """A handler is called. What was asked for in a run before this one counts no more."""
+        if self.last_run != (record_id, claim_count):
+            self.last_run, self.asked = (record_id, claim_count), None
+
+    def ask(self, keep: timedelta) -> None:
+        """A handler that succeeds wants the key to be kept."""
+        self.asked = max(keep, self.asked or keep)
 
     def runs_before(self, other: Job) -> bool:
         """Whether the order of their key puts this one first."""

@@ -119,5 +119,9 @@ class Keys:
     def _end(self, key: str, holder: Holder) -> None:
         row = self._jobs.row(holder.job)
         holder.ended_date = holder.job.handled_date if row is None else row.finished_date
-        if holder.job.state is State.REMOVED or holder.keep in {"waiting", "living"}:
+        # A run that was told how long is a success, and a key that is kept for ever stays so.
+        asked = holder.job.asked if holder.job.state is State.PROCESSED else None
+        if asked is not None and holder.keep != "forever":
+            holder.keep = asked
+        elif holder.job.state is State.REMOVED or holder.keep in {"waiting", "living"}:
             del self._holders[key]

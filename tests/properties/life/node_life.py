@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import Any
@@ -15,11 +16,11 @@ from sqlalchemy import URL, Connection
 from queue_core.model.config_keys import KeptHistory
 from queue_core.model.entry import Entry
 from queue_core.running.subscriber import EntryContext
-from stickybus import Fail, ImmediateRetries, Mode, Retry
+from stickybus import Done, Fail, ImmediateRetries, Mode, Retry
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import database_of
 from tests.properties.life.groups import CALLBACKS, Groups
-from tests.properties.life.jobs import Jobs
+from tests.properties.life.jobs import Job, Jobs
 from tests.properties.life.keys import Keys
 from tests.properties.life.wishes import HANDLERS, HANDLERS_OF
 
@@ -28,8 +29,12 @@ NODES = 2
 INSIDE = st.sampled_from([None, None, "commit", "rollback"])
 """Whose transaction a change is of: our own, or a caller's, which commits or rolls back."""
 NODE = st.integers(0, NODES - 1)
+KEPT = {"keep": timedelta(seconds=20), "keep longer": timedelta(seconds=60)}
+"""For how long a key is kept, by what the run comes to."""
 OUTCOMES = st.lists(
-    st.sampled_from(["done", "raise", "fail", "fail", "later", "pause"]), min_size=1, max_size=4
+    st.sampled_from(["done", "raise", "fail", "fail", "later", "pause", *KEPT]),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -89,7 +94,7 @@ class NodeLife(RuleBasedStateMachine):
 
     def _handle(
         self, peer: Peer, handler: str, event: Any, context: EntryContext
-    ) -> Retry | Fail | None:
+    ) -> Done | Retry | Fail | None:
         self._learn()
         if event.number >= CALLBACKS:
             return None
@@ -97,6 +102,19 @@ class NodeLife(RuleBasedStateMachine):
         if job is None:
             self._fault(f"{event} was rolled back, replaced, or not added")
             return None
+        self._check_run(peer, job, handler, event, context)
+        answer = self._answer(job)
+        if isinstance(answer, Retry | Fail):
+            return answer
+        job.succeeded.add(handler)
+        if job.succeeded >= HANDLERS_OF[type(event)] and peer.bus.config.history == "failures":
+            job.handled_date = self.cluster.clock.now()
+        return answer
+
+    def _check_run(
+        self, peer: Peer, job: Job, handler: str, event: Any, context: EntryContext
+    ) -> None:
+        """Note a fault if this handler must not run, or not here and now."""
         row = self.jobs.row(job)
         claim = None if row is None else (row.record_id, row.processing_owner)
         if claim != (context.record_id, peer.lifecycle.name):
@@ -106,6 +124,11 @@ class NodeLife(RuleBasedStateMachine):
         if self.paused & {("", ""), ("handler", handler), ("order_key", job.order_key or "-")}:
             self._fault(f"{handler} runs {event} in a pause: {self.paused}")
         self.jobs.check_turn(job)
+        if row is not None:
+            job.runs(row.record_id, row.claim_count)
+
+    def _answer(self, job: Job) -> Done | Retry | Fail | None:
+        """Come to what this run has to."""
         match self.outcomes.pop(0) if self.outcomes else "done":
             case "raise":
                 raise RuntimeError
@@ -117,9 +140,9 @@ class NodeLife(RuleBasedStateMachine):
                 self.pause(what=("handler", "second"), resumes=False)
                 for node in self.nodes:
                     node.lifecycle.paused.look()
-        job.succeeded.add(handler)
-        if job.succeeded >= HANDLERS_OF[type(event)] and peer.bus.config.history == "failures":
-            job.handled_date = self.cluster.clock.now()
+            case "keep" | "keep longer" as asked:
+                job.ask(KEPT[asked])
+                return Done(keep=KEPT[asked])
         return None
 
     def _change(self, work: Callable[[Connection | None], Any], inside: str | None) -> Any:

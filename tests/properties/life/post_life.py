@@ -16,7 +16,7 @@ from tests.contract.harness import Order
 from tests.properties.life.groups import CALLBACKS, Group
 from tests.properties.life.jobs import Job
 from tests.properties.life.keys import ANSWERS
-from tests.properties.life.node_life import INSIDE, NODE, NODES, OUTCOMES, NodeLife
+from tests.properties.life.node_life import INSIDE, KEPT, NODE, NODES, OUTCOMES, NodeLife
 from tests.properties.life.wishes import WISHES, Shared, Wish
 
 
@@ -57,6 +57,15 @@ class PostLife(NodeLife):
         again = replace(again, on_conflict="requeue", order_key=None, after=[], group=None)
         self.post_beside_a_claim(wish=wish, again=again, node=node)
         self.run(node=node, outcomes=[])
+
+    @rule(wish=WISHES, node=NODE, longer_first=st.booleans())
+    def keep_as_handlers_ask(self, *, wish: Wish, node: int, longer_first: bool) -> None:
+        """Run an entry whose two handlers tell how long its key is kept."""
+        wish = replace(wish, kind=Shared, key="x", order_key=None, after=[], delay=0)
+        self.run(node=node, outcomes=[])
+        self.post(wishes=[replace(wish, priority="urgent")], inside=None, by=NODES)
+        self.run(node=node, outcomes=sorted(KEPT, reverse=longer_first))
+        self.live(seconds=30)
 
     @rule(wish=WISHES, waits=WISHES, node=NODE, wakes=st.booleans())
     def die_with_what_is_awaited(self, *, wish: Wish, waits: Wish, node: int, wakes: bool) -> None:
