@@ -182,7 +182,8 @@ class Ordered:
         first = select(heads.c.queue_name, heads.c.held_since).where(
             heads.c.table_name == table_name
         )
-        some = first.order_by(*heads.primary_key).limit(limit).subquery()
+        # By no column that has one value: MariaDB would sort all rows.
+        some = first.order_by(heads.c.queue_name, heads.c.order_key).limit(limit).subquery()
         held = select(some.c.queue_name, func.count()).where(some.c.held_since.is_not(None))
         rows = connection.execute(held.group_by(some.c.queue_name))
         return [(queue_name, count) for queue_name, count in rows]

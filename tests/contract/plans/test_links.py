@@ -65,6 +65,10 @@ class Links:
         options = {"now": NOW, **given}
         getattr(self.store.keys.keys, name)(self.connection, "bus_events", **options)
 
+    def with_entries(self) -> None:
+        main = self.store.statements.main
+        self.store.keys.keys.with_entries(self.connection, main, "bus", keys=FEW)
+
     def page_of_keys(self, given: Mapping[str, Any]) -> None:
         self.store.keys.keys.page(self.connection, "bus_events", **given)
 
@@ -129,6 +133,7 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         after = None if key is None else ("bus", key)
         page: dict[str, Any] = {"queue_name": queue, "after": after, "limit": 10}
         yield f"keys page {name}", partial(Links.page_of_keys, given=page)
+    yield "keys with_entries", Links.with_entries
     yield "keys states", partial(Links.of_entries, name="states", given={"dates": True})
     yield "keys lock_waiting", partial(Links.of_entries, name="lock_waiting", given={})
 
