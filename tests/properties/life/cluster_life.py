@@ -70,9 +70,9 @@ class ClusterLife(PostLife):
         waits = replace(waits, key=None, order_key="k", after=[0], on_failed="hold")
         self.post(wishes=[wish, waits] if early else [wish], inside=None, by=NODES)
         self.run(node=node, outcomes=["fail", "fail"])
+        self._learn()
         if not early:
             self.post(wishes=[waits], inside=None, by=NODES)
-        self._learn()
         if self._over():
             self.retry(place=0, earlier=0, force=False, inside=inside)
 

@@ -63,6 +63,7 @@ class PostLife(NodeLife):
         """Run an entry whose two handlers tell how long its key is kept."""
         wish = replace(wish, kind=Shared, key="x", order_key=None, after=[], delay=0)
         self.run(node=node, outcomes=[])
+        self._learn()
         self.post(wishes=[replace(wish, priority="urgent")], inside=None, by=NODES)
         self.run(node=node, outcomes=sorted(KEPT, reverse=longer_first))
         self.live(seconds=30)
