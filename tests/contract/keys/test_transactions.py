@@ -93,6 +93,19 @@ def test_who_does_not_wait_gets_an_error_and_his_transaction_is_whole(
 
 
 @needs.many_writers
+def test_a_transaction_of_the_library_waits_as_long_as_for_any_lock(
+    cluster: Cluster, given: Any
+) -> None:
+    peer = cluster.peer("hasty", statement_timeout_seconds=2.0)
+    peer.bus.post(Order(1), key="a", connection=given)
+    # By a default of 5 s the statement's own limit would come first.
+    with pytest.raises(KeyLockedError, match="has taken the key 'a'"):
+        peer.bus.post(Order(2), key="a")
+    given.rollback()
+    assert peer.bus.post(Order(3), key="a").created
+
+
+@needs.many_writers
 def test_a_session_waits_for_its_own_locks_as_before(
     poster: Peer, engine: Engine, database_name: str
 ) -> None:
