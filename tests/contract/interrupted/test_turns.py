@@ -33,8 +33,10 @@ from tests.contract.interrupted.interrupts import Interrupt, Places, was_interru
 pytestmark = pytest.mark.slow
 
 
-ORDERS = 8
-"""Posted before each turn: more than the pool takes."""
+ORDERS = 4
+"""Posted before each turn: more than the pool takes. More of them pass the same places."""
+LOADED = 8
+"""Posted where what the pool has no room for is loaded by a loop, each round of which differs."""
 SECONDS = 60.0
 """After which all has ended; a sweep comes by itself once in a lease at least."""
 EACH = {"sqlite": 2, "postgresql": 23, "mariadb": 23, "mysql": 23}
@@ -70,9 +72,9 @@ class Shop:
         self.lifecycle = self.node.lifecycle
         self.posted = 0
 
-    def orders(self) -> list[Order]:
+    def orders(self, count: int = ORDERS) -> list[Order]:
         """What is posted next."""
-        self.posted = ORDERS
+        self.posted = count
         return [Order(number) for number in range(self.posted)]
 
     def run(self) -> None:
@@ -131,7 +133,7 @@ def starts_ahead(shop: Shop) -> Callable[[], Any]:
 
 def loads(shop: Shop) -> Callable[[], Any]:
     """Born claimed, more than the pool takes: the rest is loaded when that has run."""
-    shop.node.bus.post_many(shop.orders())
+    shop.node.bus.post_many(shop.orders(LOADED))
     assert shop.lifecycle.ledger.waiting
     shop.run()
     shop.lifecycle.finisher.write_all()
@@ -141,7 +143,7 @@ def loads(shop: Shop) -> Callable[[], Any]:
 def looks_up(shop: Shop) -> Callable[[], Any]:
     """A caller's transaction has committed."""
     with create_engine(shop.cluster.url, poolclass=NullPool).begin() as connection:
-        shop.node.bus.post_many(shop.orders(), connection=connection)
+        shop.node.bus.post_many(shop.orders(LOADED), connection=connection)
     return shop.lifecycle.claim_loop.turn
 
 
