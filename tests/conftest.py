@@ -75,6 +75,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return _Sharing(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make test ARGS=--full-size` run what takes minutes."""
+    parser.addoption("--full-size", action="store_true", help="run tests marked full_size, too")
+
+
 def pytest_configure() -> None:
     """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk.
 
@@ -93,12 +98,19 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests on the server of `OPTIONAL` out where there is none."""
-    if os.environ.get(URL_VARIABLES[OPTIONAL]) or not is_done_without(OPTIONAL):
-        return
-    without = {item for item in items if item.get_closest_marker(OPTIONAL)}
-    items[:] = [item for item in items if item not in without]
-    config.hook.pytest_deselected(items=list(without))
+    """Leave out the tests on the server of `OPTIONAL` where there is none, and those of full size.
+
+    The latter run if the command asks for them.
+    """
+    left_out = set[str]()
+    if not os.environ.get(URL_VARIABLES[OPTIONAL]) and is_done_without(OPTIONAL):
+        left_out.add(OPTIONAL)
+    if not config.getoption("full_size"):
+        left_out.add("full_size")
+    without = {item for item in items if any(map(item.get_closest_marker, left_out))}
+    if without:
+        items[:] = [item for item in items if item not in without]
+        config.hook.pytest_deselected(items=list(without))
 
 
 def pytest_collection_finish() -> None:

@@ -39,7 +39,7 @@ LOADED = 8
 """Posted where what the pool has no room for is loaded by a loop, each round of which differs."""
 SECONDS = 60.0
 """After which all has ended; a sweep comes by itself once in a lease at least."""
-EACH = {"sqlite": 2, "postgresql": 23, "mariadb": 23, "mysql": 23}
+EACH = {"sqlite": 3, "postgresql": 23, "mariadb": 23, "mysql": 23}
 """One place of this number is tried.
 
 The state in memory is the same on servers, whose round trips take long.

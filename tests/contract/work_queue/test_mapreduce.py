@@ -44,7 +44,7 @@ def count(url: URL | str, *options: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=920,
+        timeout=3_050,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -82,15 +82,23 @@ def test_scenario_92_words_are_counted_once_though_workers_are_killed(address: s
     assert "5 processes killed" in shown
 
 
-@pytest.mark.timeout(960)
-@needs.any_database
-def test_scenario_92_words_of_thousands_of_documents_are_counted(
-    database_url: URL, database_name: str
+@pytest.mark.full_size
+@pytest.mark.timeout(3_100)
+def test_scenario_92_words_of_thousands_of_documents_are_counted_though_workers_are_killed(
+    address: str,
 ) -> None:
-    shown = count(database_url, "--documents=5000", "--mappers=10", "--reducers=6", "--timeout=900")
+    shown = count(
+        address,
+        "--documents=5000",
+        "--mappers=100",
+        "--reducers=20",
+        "--kills=20",
+        "--timeout=3000",
+    )
 
     assert "5000 documents, 300000 words" in shown
     assert "right" in shown
+    assert "20 processes killed" in shown
 
 
 def test_scenario_92_nothing_is_reduced_while_something_is_left_to_map(make_work: MakeWork) -> None:

@@ -28,8 +28,10 @@ from work_queue.modification import Insert, InsertDoc
 from work_queue.work_queue import WorkQueue
 
 LONG_SECONDS = 900.0
-FULL = [pytest.mark.slow, pytest.mark.database_only]
-"""Of the size of a scenario that is tried at a smaller one, too."""
+MANY = [pytest.mark.slow, pytest.mark.database_only]
+"""As many writers as a scenario names, which is tried with fewer, too."""
+FULL = [*MANY, pytest.mark.full_size]
+"""With all the steps that it names."""
 
 
 @pytest.fixture
@@ -162,7 +164,8 @@ def test_scenario_70_many_insert_into_one_set_at_once(work: WorkQueue) -> None:
 
 @pytest.mark.timeout(2 * LONG_SECONDS)
 @pytest.mark.parametrize(
-    ("writers", "steps", "docs"), [(5, 10, 5), pytest.param(20, 50, 10, marks=FULL)]
+    ("writers", "steps", "docs"),
+    [(5, 10, 5), pytest.param(20, 5, 10, marks=MANY), pytest.param(20, 50, 10, marks=FULL)],
 )
 def test_scenario_81_optimistic_increments_add_up(
     work: WorkQueue, writers: int, steps: int, docs: int
@@ -184,7 +187,10 @@ def test_scenario_81_optimistic_increments_add_up(
 
 
 @pytest.mark.timeout(2 * LONG_SECONDS)
-@pytest.mark.parametrize(("workers", "claims"), [(5, 10), pytest.param(10, 30, marks=FULL)])
+@pytest.mark.parametrize(
+    ("workers", "claims"),
+    [(5, 10), pytest.param(10, 6, marks=MANY), pytest.param(10, 30, marks=FULL)],
+)
 def test_scenario_82_tasks_and_docs_change_together_under_load(
     work: WorkQueue, workers: int, claims: int
 ) -> None:
