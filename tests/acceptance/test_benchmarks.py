@@ -53,7 +53,7 @@ DURABLE = {
 SPARK = [name for name in SCENARIOS if name.startswith("spark-")]
 # Other libraries run on some databases.
 ONLY_ON = {"peers": tuple(PEERS), "latency-peers": ("postgresql",)}
-# What runs on each database, and on all in one session of Spark.
+# What runs on each database; and in one session of Spark, on a file and on a server.
 RUNS = [
     (
         [name for name in SCENARIOS if name not in SPARK and database in ONLY_ON.get(name, NAMES)],
@@ -61,7 +61,7 @@ RUNS = [
     )
     for database in NAMES
 ]
-RUNS.append((SPARK, list(NAMES)))
+RUNS.append((SPARK, ["sqlite", "postgresql"]))
 ON_MYSQL = pytest.param(["floor", "post", "drain", "latency"], ["mysql"], marks=pytest.mark.mysql)
 
 

@@ -15,7 +15,7 @@ import re
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from stickybus import (
     WorkQueue,
     testing,
 )
+from tests.cloners import SQLiteFiles
 from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended
 from tests.pipeline.tasks import TABLE as TASKS
@@ -170,10 +171,9 @@ class World:
     """What calls need: a database, and one object of each class with methods."""
 
     folder: Path
-    url: str = field(init=False)
+    url: str
 
     def __post_init__(self) -> None:
-        self.url = f"sqlite:///{self.folder / 'public.db'}"
         self.bus = PersistentBus(
             self.url, BusConfig(handler_threads=1), metrics_registry=CollectorRegistry()
         )
@@ -325,8 +325,8 @@ def _documented(name: str, method: str) -> tuple[type[Exception], ...]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
+def world(sqlite_files: SQLiteFiles, tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, str(sqlite_files.migrated(tmp_path / "public.db")))
     yield world
     world.close()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.rights import bearer
@@ -74,6 +75,7 @@ MOVE: Json = {
 }
 
 
+@needs.any_database
 def test_an_agent_is_asked_for_all_that_a_call_needs(asking: Running, agent: Agent) -> None:
     asking.refusal(409, "/modify", MOVE, headers=bearer("secret"))
     asking.answer("/queues", matchPrefix="a/", headers=bearer("secret"))
@@ -102,6 +104,7 @@ def test_an_agent_is_asked_for_all_that_a_call_needs(asking: Running, agent: Age
     ]
 
 
+@needs.any_database
 def test_what_an_agent_denies_is_told(asking: Running, agent: Agent) -> None:
     result = {
         "allow": False,
@@ -116,11 +119,13 @@ def test_what_an_agent_denies_is_told(asking: Running, agent: Agent) -> None:
     assert "secret" not in str(refusal)
 
 
+@needs.any_database
 def test_what_an_agent_does_not_clearly_allow_is_denied(asking: Running, agent: Agent) -> None:
     agent.body = b'{"result": {}}'
     asking.refusal(403, "/queues", headers=bearer("secret"))
 
 
+@needs.any_database
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -140,11 +145,13 @@ def test_without_a_decision_a_call_is_refused_for_now(
     assert "no decision" in refusal["message"]
 
 
+@needs.any_database
 def test_callers_without_a_token_are_not_known_to_an_agent(asking: Running, agent: Agent) -> None:
     asking.refusal(401, "/queues")
     assert agent.asked == []
 
 
+@needs.any_database
 def test_a_modification_is_told_even_if_the_agent_stops_meanwhile(
     asking: Running, agent: Agent
 ) -> None:

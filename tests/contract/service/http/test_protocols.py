@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests import requirements as needs
 from tests.contract.service.http.requests import HOUR_MS, YEAR_MS, inserted, now_ms
 from tests.contract.service.http.running import OLD, Json, Running, task_id, types_of
+
+pytestmark = needs.any_database
 
 
 @pytest.mark.parametrize("protocol", ["3", "0", "two", "1,2", ""])

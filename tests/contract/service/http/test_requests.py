@@ -6,9 +6,13 @@ import time
 
 import pytest
 
+from tests import requirements as needs
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.requests import HOUR_MS, inserted
 from tests.contract.service.http.running import Json, Running, task_id
+
+pytestmark = needs.any_database
+
 
 # -- what every answer has ------------------------------------------------------------------------
 

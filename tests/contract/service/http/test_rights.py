@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.rights import ALL, EVERYTHING, bearer, digest, written
 from tests.contract.service.http.running import NEW, OLD, Json, Running, types_of
 from work_queue.rights import Need
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
+
+pytestmark = needs.any_database
 
 
 def task(id_: str = "free", queue: str = "q/1") -> Json:
