@@ -78,12 +78,13 @@ class ExactlyOnce:
             progress=progress if len(progress) > 1 or not last else {},
             last_error=reason,
         )
-        attempts = count()
+        attempts, keep = count(), run.keep
         context = context_of(entry, run.started_date, backlogs)
 
         def attempt() -> bool:
             if next(attempts) > 0 and not run.pool.may_call(run):
                 return False
+            run.keep = keep  # not what an attempt has answered that was rolled back
             return self._attempt(run, context, subscriber, finished, last=last)
 
         if not self._store.database.persist(attempt, HANDLER):

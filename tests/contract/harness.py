@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import pytest
 from sqlalchemy import Connection, Engine, event
@@ -377,3 +377,13 @@ def see_what_changes(connection: Connection) -> None:
     if getattr(connection.dialect, "is_mariadb", False):
         connection.exec_driver_sql("SET SESSION innodb_snapshot_isolation = OFF")
         connection.commit()
+
+
+def deadlock(connection: Connection) -> Exception:
+    """What the driver raises for a statement that met one."""
+    errors: Any = connection.dialect.loaded_dbapi
+    if connection.dialect.name == "postgresql":
+        return cast("Exception", errors.errors.DeadlockDetected("deadlock detected"))
+    if connection.dialect.name == "sqlite":
+        return cast("Exception", errors.OperationalError("database is locked"))
+    return cast("Exception", errors.OperationalError(1213, "Deadlock found"))

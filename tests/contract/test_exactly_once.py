@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, func, select, text, update
@@ -22,6 +22,7 @@ from tests.contract.harness import (
     Order,
     Recorder,
     database_of,
+    deadlock,
     ended,
     engine_of,
     eventually,
@@ -455,21 +456,12 @@ def test_a_handler_that_met_a_deadlock_runs_again_only_as_long_as_its_lease_hold
         calls.append(context.attempt)
         if len(calls) == 2:
             cluster.clock.advance(seconds=60)
-        raise DBAPIError.instance("SELECT 1", {}, _deadlock(_connection(context)), Exception)
+        raise DBAPIError.instance("SELECT 1", {}, deadlock(_connection(context)), Exception)
 
     peer.bus.subscribe(Order, meet_a_deadlock, exactly_once=True)
     peer.bus.post(Order(1))
     peer.run()
     assert calls == [1, 1]
-
-
-def _deadlock(connection: Connection) -> Exception:
-    errors: Any = connection.dialect.loaded_dbapi
-    if connection.dialect.name == "postgresql":
-        return cast("Exception", errors.errors.DeadlockDetected("deadlock detected"))
-    if connection.dialect.name == "sqlite":
-        return cast("Exception", errors.OperationalError("database is locked"))
-    return cast("Exception", errors.OperationalError(1213, "Deadlock found"))
 
 
 def test_effects_of_many_concurrent_handlers_are_there_once_each(

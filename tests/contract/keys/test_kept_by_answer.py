@@ -7,10 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
+from queue_core.running.exactly_once import ExactlyOnce
 from stickybus import Answer, Done, ExactlyOnceContext, ImmediateRetries, KeyState, Retry
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order
+from tests.contract.harness import Order, deadlock
 
 
 def answering(cluster: Cluster, *answers: object, **options: Any) -> Peer:
@@ -98,6 +101,30 @@ def test_an_exactly_once_handler_answers_so_too(cluster: Cluster) -> None:
     peer.bus.post(Order(1), key="a")
     peer.run()
 
+    is_free_after(cluster, peer, 60)
+
+
+def test_the_answer_of_an_attempt_that_was_rolled_back_does_not_count(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, answers = cluster.join("node"), [Done(keep=60), Done(keep=90)]
+    peer.bus.unsubscribe(peer.handle)
+    record = ExactlyOnce._record
+
+    def handle(_event: Order, context: ExactlyOnceContext) -> Done:
+        return answers.pop()
+
+    def meets_a_deadlock(self: ExactlyOnce, connection: Connection, *args: Any, **kw: Any) -> bool:
+        if answers:
+            raise DBAPIError.instance("UPDATE", {}, deadlock(connection), Exception)
+        return record(self, connection, *args, **kw)
+
+    monkeypatch.setattr(ExactlyOnce, "_record", meets_a_deadlock)
+    peer.bus.subscribe(Order, handle, name="orders", exactly_once=True)
+    peer.bus.post(Order(1), key="a")
+    peer.run()
+
+    assert not answers
     is_free_after(cluster, peer, 60)
 
 
