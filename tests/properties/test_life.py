@@ -1,10 +1,10 @@
 """All features together on real tables against a model, whatever comes.
 
-Keys, order keys, dependencies, groups, limits, pauses, priorities and retry policies in any
-combination; failures, retries by hand, removals, truncations, callers' transactions, nodes that
-die, sleep or leave, and keep all history or only failures: nothing is lost or done twice, each
-starts in its turn and no more than the limit says, callbacks come once, and in the end all has
-ended.
+Keys, order keys, limit keys, dependencies, groups, limits, pauses, priorities and retry policies in
+any combination; failures, exactly-once effects, retries by hand, removals, truncations, callers'
+transactions, nodes that die, sleep or leave, and keep all history or only failures: nothing is lost
+or done twice, each starts in its turn and no more than the limit says, effects and callbacks come
+once, and in the end all has ended.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RootTransaction
 
 import queue_core.storage.endings
 import queue_core.storage.moves
@@ -23,15 +23,17 @@ from queue_core.model.config_keys import KeptHistory
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import Lane
 from queue_core.model.states import State
+from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.run import Run
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
+from sql.statements.entries import Statements
 from sql.statements.history import History, Successor
 from tests.contract.harness import Order
 from tests.properties.life.cluster_life import ClusterLife
 from tests.properties.life.node_life import NODES
-from tests.properties.life.wishes import Probed, Shared, Wish
+from tests.properties.life.wishes import Booked, Probed, Shared, Wish
 
 Steps: TypeAlias = Callable[[ClusterLife], None]
 
@@ -159,12 +161,32 @@ def _limited_on_each_node(life: ClusterLife) -> None:
     life.all_is_as_promised()
 
 
+def _limited_of_each_key(life: ClusterLife) -> None:
+    life.limit(concurrency=None, per_node=None, per_key=1)
+    for node in range(NODES):
+        _post(life, {"limit_key": "m"})
+        life.claim(node=node)
+        life.all_is_as_promised()
+
+
 def _limited(life: ClusterLife) -> None:
     life.limit(concurrency=1, per_node=None)
     _post(life, {}, {})
     for node in range(NODES):
         life.claim(node=node)
         life.all_is_as_promised()
+
+
+def _booked(*outcomes: str) -> Steps:
+    """Two handlers run, the effect of the second of which is to be there once, if it succeeds."""
+
+    def steps(life: ClusterLife) -> None:
+        _post(life, {"kind": Booked})
+        _run(life, *outcomes)
+        life.live(seconds=30)
+        _run(life)
+
+    return steps
 
 
 def _failed(life: ClusterLife) -> None:
@@ -307,6 +329,15 @@ BUGS: dict[str, Bug] = {
         Places, "_free", _free_anywhere, _limited_on_each_node
     ),
     "a node counts its own claims alone": Bug(Places, "_free", _free_here, _limited),
+    "a limit of each key is not counted": Bug(
+        Statements, "key_places", lambda *_arguments, **_options: [], _limited_of_each_key
+    ),
+    "an effect is committed without the outcome": Bug(
+        ExactlyOnce, "_record", lambda *_arguments, **_options: True, _booked()
+    ),
+    "an effect stays though its handler has failed": Bug(
+        RootTransaction, "rollback", RootTransaction.commit, _booked("done", "raise")
+    ),
     "what failed leaves no row where handled entries do not": Bug(
         queue_core.storage.moves, "_is_handled", lambda _finished: True, _failed, "failures"
     ),

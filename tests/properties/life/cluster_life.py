@@ -13,6 +13,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from sqlalchemy import Connection, text
 
 from queue_core.links.keys import key_of
+from queue_core.links.limit_keys import limit_key_of
 from queue_core.model.entry import Entry
 from queue_core.model.keyed import KeyState
 from queue_core.model.states import State
@@ -114,6 +115,10 @@ class ClusterLife(PostLife):
         entries, record_id = Entries(self.poster.store, "bus"), row.record_id
         self._change(lambda connection: entries.remove(record_id, connection=connection), inside)
 
+    @rule(search_key1=st.integers(0, 2))
+    def remove_all(self, *, search_key1: int) -> None:
+        self.bus.remove_all(search_key1=search_key1)
+
     @precondition(lambda self: self._waiting())
     @rule(place=st.integers(0, 5), delay=st.sampled_from([0, 8]))
     def reschedule(self, *, place: int, delay: int) -> None:
@@ -146,17 +151,20 @@ class ClusterLife(PostLife):
     @rule(
         concurrency=st.sampled_from([0, 1, 2, 3, None]),
         per_node=st.sampled_from([None, None, 1, 2]),
+        per_key=st.sampled_from([None, 1, 2]),
     )
-    def limit(self, *, concurrency: int | None, per_node: int | None) -> None:
+    def limit(
+        self, *, concurrency: int | None, per_node: int | None, per_key: int | None = None
+    ) -> None:
         """Limit the bus; 0: no more."""
         if concurrency == 0:
             self.bus.unlimit()
-            concurrency = per_node = None
-        elif concurrency is None and per_node is None:
+            concurrency = per_node = per_key = None
+        elif concurrency is per_node is per_key is None:
             self.bus.limit(rate=1, per=timedelta(seconds=1), burst=2)
         else:
-            self.bus.limit(concurrency=concurrency, per_node=per_node)
-        self.concurrency, self.per_node = concurrency, per_node
+            self.bus.limit(concurrency=concurrency, per_node=per_node, per_key=per_key)
+        self.concurrency, self.per_node, self.per_key = concurrency, per_node, per_key
         self._hear()
 
     # -- what holds -------------------------------------------------------------------------------
@@ -167,6 +175,7 @@ class ClusterLife(PostLife):
         assert self.jobs.faults == []
         self.groups.check(StoredGroups(self.poster.store).newest(), entries)
         self._check_limit(entries)
+        self._check_effects()
         for key in ("x", "y"):
             status = self.bus.key_status(key)
             state = self.keys.state(key, self.cluster.clock.now())
@@ -191,20 +200,32 @@ class ClusterLife(PostLife):
 
         What its node knows to have no place is not going to start.
         """
-        found = Counter(
-            node.lifecycle.name
+        claimed = [
+            (node.lifecycle.name, limit_key_of(entry.headers))
             for node in self.nodes
             for entry in entries
             if entry.processing_state is State.IN_PROCESSING
             and entry.processing_owner == node.lifecycle.name
             and node.lifecycle.holdings.lane_without_place(entry) is None
-        )
+        ]
+        found, of_key = Counter(owner for owner, _ in claimed), Counter(key for _, key in claimed)
+        del of_key[""]
         before, self.claimed = self.claimed, found
+        of_key_before, self.claimed_of_key = self.claimed_of_key, of_key
         if self.concurrency is not None:
             assert found.total() <= max(self.concurrency, before.total())
         if self.per_node is not None:
-            for owner, claimed in found.items():
-                assert claimed <= max(self.per_node, before[owner])
+            for owner, number in found.items():
+                assert number <= max(self.per_node, before[owner])
+        if self.per_key is not None:
+            for key, number in of_key.items():
+                assert number <= max(self.per_key, of_key_before[key])
+
+    def _check_effects(self) -> None:
+        """What an exactly-once handler wrote is there once, if it has succeeded."""
+        with database_of(self.bus).begin() as connection:
+            effects = Counter(connection.scalars(text("SELECT number FROM effects")))
+        assert effects == Counter(self.booked)
 
     # -- the end ----------------------------------------------------------------------------------
 

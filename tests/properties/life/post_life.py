@@ -91,7 +91,7 @@ class PostLife(NodeLife):
             on_failed=wish.on_failed,
             group=group,
         )
-        options = wish.options(names, group)
+        options = wish.options(names, group) | {"search_key1": job.number % 3}
         if wish.key is None:
             if self._posted(wish, job, options, inside, by) is not None:
                 self.jobs.add(job)

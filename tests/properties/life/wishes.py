@@ -38,13 +38,24 @@ class Shared:
     number: int
 
 
+@dataclass(frozen=True)
+class Booked:
+    """An event of two handlers, the effect of one of which is there exactly once."""
+
+    number: int
+
+
 HANDLERS: dict[str, tuple[type[Any], RetryPolicy]] = {
     "timed": (Timed, ScheduledRetries((5,))),
     "probed": (Probed, Circuit(initial_seconds=2, maximum_seconds=8, max_retries=3, jitter=0)),
     "first": (Shared, ImmediateRetries(1)),
     "second": (Shared, ExponentialRetries(initial_seconds=3, max_retries=2, jitter=0)),
+    "sends": (Booked, ImmediateRetries(1)),
+    "books": (Booked, ScheduledRetries((3,))),
 }
 """Beside that of `Order`, which runs again at once."""
+EXACTLY_ONCE = "books"
+"""The handler that writes its effect in the transaction of the outcome."""
 HANDLERS_OF: dict[type[Any], set[str]] = {
     Order: {"orders"},
     **{
@@ -70,10 +81,15 @@ class Wish:
     group: int | None
     priority: Priority
     delay: int
+    limit_key: str | None = None
 
     def options(self, after: list[Any], group: int | None) -> dict[str, Any]:
         """The arguments of the post, which waits for `after`, if for anything."""
-        options: dict[str, Any] = {"group": group, "delay": self.delay}
+        options: dict[str, Any] = {
+            "group": group,
+            "delay": self.delay,
+            "limit_key": self.limit_key,
+        }
         if self.key is not None:
             allowed = ["return", "raise", "replace", "requeue", "debounce"]
             if group is not None or after:
@@ -93,7 +109,7 @@ class Wish:
 
 WISHES = st.builds(
     Wish,
-    kind=st.sampled_from([Order, Order, Timed, Probed, Shared]),
+    kind=st.sampled_from([Order, Order, Timed, Probed, Shared, Booked]),
     key=st.sampled_from([None, "x", "y"]),
     keep=st.sampled_from(["waiting", "living", A_WHILE, "forever"]),
     on_conflict=st.sampled_from(["return", "raise", "replace", "requeue", "debounce"]),
@@ -104,4 +120,5 @@ WISHES = st.builds(
     group=st.sampled_from([None, 0, 1]),
     priority=st.sampled_from(["normal", "normal", "high", "urgent"]),
     delay=st.sampled_from([0, 0, 0, 5]),
+    limit_key=st.sampled_from([None, "m", "n"]),
 )
