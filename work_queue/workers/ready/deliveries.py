@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ TOO_EARLY_OR_MANY = frozenset({408, 425, 429})
 """What a client may repeat, of the answers that say that it is at fault."""
 LONGEST_WAIT_SECONDS = 86_400
 """For which a receiver can put a task off."""
+LONGEST_ANSWER_BYTES = 10_000_000
+"""Of an answer that is to be a task: the longest value that a work queue takes by default."""
+KEPT_BYTES = 65_536
+"""Of an answer that nobody wants. After a longer one, the connection is opened anew."""
 
 
 def post_to(
@@ -37,13 +42,15 @@ def post_to(
 
     A JSON value goes as JSON, bytes as they are; `Idempotency-Key` is the task's id, so that a
     receiver knows a repetition. An answer of 2xx ends the task. One of 5xx, of 408, 425 or 429,
-    and no answer, is retried, after `Retry-After` if that is a number. Any other gives it up.
+    and no answer, is retried, after `Retry-After` if that is a number. Any other gives it up, and
+    so does an answer for `results` of more than 10,000,000 bytes. Without `results`, 2xx is enough,
+    whatever becomes of the rest of the answer.
 
     Args:
         url: The receiver.
         headers: Sent with each request.
-        timeout_seconds: How many seconds connecting, sending and each part of the answer may take.
-            Default: 30.
+        timeout_seconds: How many seconds connecting, sending and waiting for each part of the
+            answer's head may take, and then its body as a whole. Default: 30.
         results: Where answers go, as new tasks: JSON as a value, anything else, also what is
             called JSON and is none, as a text. Default: nowhere.
 
@@ -61,12 +68,20 @@ def post_to(
 
     def handler(job: Job) -> Insert | None:
         value, key = job.task.value, {"Idempotency-Key": job.task.id}
-        if isinstance(value, bytes):
-            answer = client.post(url, content=value, headers=key)
-        else:
-            answer = client.post(url, json=value, headers=key)
-        _judge(answer)
-        return None if results is None else Insert(queue=results, value=_result(answer))
+        sent = {"content": value} if isinstance(value, bytes) else {"json": value}
+        with client.stream("POST", url, headers=key, **sent) as answer:
+            _judge(answer)
+            if results is None:
+                with suppress(httpx.TransportError, TimeoutError):
+                    _body(answer, KEPT_BYTES, timeout_seconds)
+                return None
+            body = _body(answer, LONGEST_ANSWER_BYTES, timeout_seconds)
+        if body is None:
+            raise GiveUp(
+                f"{url} answered {answer.status_code} with more than {LONGEST_ANSWER_BYTES} bytes, "
+                "which no task can hold. The receiver has acted on the task"
+            )
+        return Insert(queue=results, value=_result(answer, body))
 
     return handler
 
@@ -82,14 +97,27 @@ def _judge(answer: httpx.Response) -> None:
     raise ConnectionError(what)
 
 
-def _result(answer: httpx.Response) -> object:
+def _body(answer: httpx.Response, most_bytes: int, seconds: float) -> bytes | None:
+    """The body, or None if it is longer. Raises TimeoutError if it takes longer."""
+    body, end = bytearray(), time.monotonic() + seconds
+    for part in answer.iter_bytes():
+        body += part
+        if len(body) > most_bytes:
+            return None
+        if time.monotonic() > end:
+            raise TimeoutError(f"{answer.url} answered for more than {seconds:g} seconds")
+    return bytes(body)
+
+
+def _result(answer: httpx.Response, body: bytes) -> object:
     """The answer's JSON if a task can hold it, else its text.
 
     It raises nothing: the receiver has acted, and would do so again.
     """
+    text = body.decode(answer.encoding or "utf-8", errors="replace")
     if answer.headers.get("Content-Type", "").startswith("application/json"):
         with suppress(PayloadNotDecodableError, PayloadNotSerialisableError):
-            value: object = decode(answer.text, None)
+            value: object = decode(text, None)
             encode(value, sys.maxsize, what="the answer")
             return value
-    return answer.text
+    return text

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from stickybus import WorkQueue
+from stickybus import Insert, Job, WorkQueue
 from stickybus.task_handlers import post_to
 from tests import requirements as needs
 from tests.contract.service.authorities import authorities
 from tests.contract.work_queue.ready_handlers.running import run, values
+from work_queue.workers.ready import deliveries
 
 __all__ = ["authorities"]
 
@@ -25,6 +27,9 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Receiving)
         self.answers = list[tuple[int, dict[str, str], bytes]]()
         self.got = list[tuple[str, str, bytes]]()
+        self.pauses_seconds = 0.0
+        """After each byte of an answer."""
+        self.stopping = threading.Event()
 
     @property
     def url(self) -> str:
@@ -43,7 +48,13 @@ class _Receiving(BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": str(len(answer))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(answer)
+        with suppress(ConnectionError):  # who asked may have gone
+            if not self.server.pauses_seconds:
+                self.wfile.write(answer)
+                return
+            for byte in answer:
+                self.wfile.write(bytes([byte]))
+                self.server.stopping.wait(self.server.pauses_seconds)
 
     def log_message(self, *_facts: object) -> None:
         """Say nothing."""
@@ -55,6 +66,7 @@ def receiver() -> Iterator[Receiver]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
+        server.stopping.set()
         server.shutdown()
         thread.join()
 
@@ -130,3 +142,55 @@ def test_a_receiver_says_how_long_it_needs(
 
     [later] = work.tasks("in")
     assert 3_500 < (later.at - later.modified).total_seconds() <= 3_600
+
+
+@needs.any_database
+def test_an_answer_that_no_task_can_hold_gives_the_task_up(
+    work: WorkQueue, receiver: Receiver, database_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "LONGEST_ANSWER_BYTES", 100)
+    work.insert("in")
+    receiver.answers += [(200, {}, b"x" * 101)]
+
+    run(work, post_to(receiver.url, results="out"))
+
+    assert len(receiver.got) == 1
+    [failed] = work.tasks("in/err")
+    assert "answered 200 with more than 100 bytes" in failed.err
+
+
+@needs.any_database
+def test_an_answer_that_comes_too_slowly_is_asked_for_again(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    work.insert("in")
+    receiver.answers += [(200, {}, b"x" * 1_000)]
+    receiver.pauses_seconds = 0.1
+
+    def done_with_the_first(job: Job) -> Insert | None:
+        try:
+            return post(job)
+        finally:
+            receiver.answers, receiver.pauses_seconds = [(200, {}, b"right")], 0.0
+
+    post = post_to(receiver.url, results="out", timeout_seconds=0.5)
+    run(work, done_with_the_first)
+
+    assert len(receiver.got) == 2
+    assert values(work) == ["right"]
+
+
+@needs.any_database
+@pytest.mark.parametrize(("length", "pauses"), [(deliveries.KEPT_BYTES + 1, 0.0), (1_000, 0.1)])
+def test_the_rest_of_an_answer_that_nobody_wants_is_left(
+    work: WorkQueue, receiver: Receiver, database_name: str, length: int, pauses: float
+) -> None:
+    for _ in range(2):
+        work.insert("in")
+        receiver.answers += [(200, {}, b"x" * length)]
+    receiver.pauses_seconds = pauses
+
+    run(work, post_to(receiver.url, timeout_seconds=0.5))
+
+    assert len(receiver.got) == 2
+    assert work.queues() == {}
