@@ -89,7 +89,12 @@ class KeyLink:
         """The states of those of `keys` that somebody has, by key, as one statement sees them."""
         main = self._statements.main
         rows = self.keys.with_entries(connection, main, queue_name, keys=keys)
-        live = {row.record_id: row for row in rows if row.processing_state is not None}
+        # A restored database may give the id of an entry that has ended to another one.
+        live = {
+            row.record_id: row
+            for row in rows
+            if row.ended_state is None and row.processing_state is not None
+        }
         return self.holds(connection, rows, live)
 
     def live(self, connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:

@@ -87,7 +87,12 @@ class ExactlyOnce:
             run.keep = keep  # not what an attempt has answered that was rolled back
             return self._attempt(run, context, subscriber, finished, last=last)
 
-        if not self._store.database.persist(attempt, HANDLER):
+        try:
+            recorded = self._store.database.persist(attempt, HANDLER)
+        except BaseException:
+            run.keep = keep  # the error may be one that means success
+            raise
+        if not recorded:
             return Lost(entry=entry)
         if not last:
             return None

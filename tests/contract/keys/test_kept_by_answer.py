@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.running.exactly_once import ExactlyOnce
 from stickybus import Answer, Done, ExactlyOnceContext, ImmediateRetries, KeyState, Retry
@@ -126,6 +126,30 @@ def test_the_answer_of_an_attempt_that_was_rolled_back_does_not_count(
 
     assert not answers
     is_free_after(cluster, peer, 60)
+
+
+def test_the_answer_of_an_attempt_whose_error_means_success_does_not_count(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = cluster.join("node")
+    peer.bus.unsubscribe(peer.handle)
+
+    def handle(_event: Order, context: ExactlyOnceContext) -> Done:
+        return Done(keep=60)
+
+    def is_there_already(*_arguments: Any, **_options: Any) -> bool:
+        raise IntegrityError("INSERT", {}, Exception("it is there"))
+
+    monkeypatch.setattr(ExactlyOnce, "_record", is_there_already)
+    peer.bus.subscribe(
+        Order, handle, name="orders", exactly_once=True, success_on=(IntegrityError,)
+    )
+    peer.bus.post(Order(1), key="a")
+    peer.run()
+
+    [entry] = peer.bus.history()
+    assert entry.processing_state == "PROCESSED"
+    assert peer.bus.post(Order(2), key="a").created
 
 
 def test_an_entry_that_another_waits_for_keeps_its_key_too(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
 from queue_core.model.entry import Entry
 from queue_core.model.keyed import OnConflict
@@ -26,7 +27,7 @@ from stickybus import (
 from stickybus.testing import drain
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder
+from tests.contract.harness import Order, Recorder, database_of
 
 MINUTE = timedelta(minutes=1)
 
@@ -370,3 +371,20 @@ def test_a_notification_has_a_key(make_service: MakeService) -> None:
     assert queue.schedule_many([keyed(2), keyed(3, "b")])[0] == first
     assert len(drain(service)) == 2
     assert sorted(order.number for order in recorder.events) == [1, 3]
+
+
+def test_a_kept_key_is_not_that_of_an_entry_that_has_its_id_now(
+    cluster: Cluster, poster: Peer
+) -> None:
+    """A restored database may give ids again."""
+    node = cluster.join("node")
+    first = int(node.bus.post(Order(1), key="a", keep="forever"))
+    node.run()
+    other = int(poster.bus.post(Order(2)))
+    with database_of(poster.bus).begin() as connection:
+        connection.execute(
+            text("UPDATE bus_events SET record_id = :first WHERE record_id = :other"),
+            {"first": first, "other": other},
+        )
+
+    assert poster.bus.post(Order(3), key="a").answer is Answer.DONE

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from queue_core.errors import (
     ConfigurationError,
     PayloadNotDecodableError,
     PayloadNotSerialisableError,
+    PayloadTooLargeError,
 )
 from queue_core.model.retry import GiveUp, RetryLater
 from work_queue.modification import Insert
@@ -43,14 +43,15 @@ def post_to(
     A JSON value goes as JSON, bytes as they are; `Idempotency-Key` is the task's id, so that a
     receiver knows a repetition. An answer of 2xx ends the task. One of 5xx, of 408, 425 or 429,
     and no answer, is retried, after `Retry-After` if that is a number. Any other gives it up, and
-    so does an answer for `results` of more than 10,000,000 bytes. Without `results`, 2xx is enough,
-    whatever becomes of the rest of the answer.
+    so does an answer for `results` that would be a value of more than 10,000,000 bytes. Without
+    `results`, 2xx is enough, whatever becomes of the rest of the answer.
 
     Args:
         url: The receiver.
         headers: Sent with each request.
         timeout_seconds: How many seconds connecting, sending and waiting for each part of the
-            answer's head may take, and then its body as a whole. Default: 30.
+            answer may take. If its body has not ended after that time, its next part is the last
+            one that is waited for. Default: 30.
         results: Where answers go, as new tasks: JSON as a value, anything else, also what is
             called JSON and is none, as a text. Default: nowhere.
 
@@ -67,21 +68,24 @@ def post_to(
     client = httpx.Client(timeout=timeout_seconds, headers=dict(headers or {}))
 
     def handler(job: Job) -> Insert | None:
-        value, key = job.task.value, {"Idempotency-Key": job.task.id}
-        sent = {"content": value} if isinstance(value, bytes) else {"json": value}
-        with client.stream("POST", url, headers=key, **sent) as answer:
-            _judge(answer)
-            if results is None:
-                with suppress(httpx.TransportError, TimeoutError):
-                    _body(answer, KEPT_BYTES, timeout_seconds)
+        value, sent = job.task.value, {"Idempotency-Key": job.task.id}
+        if results is not None:
+            sent["Accept-Encoding"] = "identity"  # so that what is read is what counts
+        content = {"content": value} if isinstance(value, bytes) else {"json": value}
+        with client.stream("POST", url, headers=sent, **content) as answer:
+            if results is None or not answer.is_success:
+                with suppress(httpx.RequestError, TimeoutError):
+                    _read(answer, answer.iter_raw(), KEPT_BYTES, timeout_seconds)
+                _judge(answer)
                 return None
-            body = _body(answer, LONGEST_ANSWER_BYTES, timeout_seconds)
-        if body is None:
-            raise GiveUp(
-                f"{url} answered {answer.status_code} with more than {LONGEST_ANSWER_BYTES} bytes, "
-                "which no task can hold. The receiver has acted on the task"
-            )
-        return Insert(queue=results, value=_result(answer, body))
+            body = _read(answer, answer.iter_bytes(), LONGEST_ANSWER_BYTES, timeout_seconds)
+        with suppress(PayloadTooLargeError):
+            if body is not None:
+                return Insert(queue=results, value=_result(answer, body))
+        raise GiveUp(
+            f"{url} answered {answer.status_code} with more than a task can hold, which is "
+            f"{LONGEST_ANSWER_BYTES} bytes. The receiver has acted on the task"
+        )
 
     return handler
 
@@ -97,10 +101,12 @@ def _judge(answer: httpx.Response) -> None:
     raise ConnectionError(what)
 
 
-def _body(answer: httpx.Response, most_bytes: int, seconds: float) -> bytes | None:
-    """The body, or None if it is longer. Raises TimeoutError if it takes longer."""
+def _read(
+    answer: httpx.Response, parts: Iterator[bytes], most_bytes: int, seconds: float
+) -> bytes | None:
+    """The parts of a body, or None for longer ones. Raises TimeoutError if they take longer."""
     body, end = bytearray(), time.monotonic() + seconds
-    for part in answer.iter_bytes():
+    for part in parts:
         body += part
         if len(body) > most_bytes:
             return None
@@ -112,12 +118,22 @@ def _body(answer: httpx.Response, most_bytes: int, seconds: float) -> bytes | No
 def _result(answer: httpx.Response, body: bytes) -> object:
     """The answer's JSON if a task can hold it, else its text.
 
-    It raises nothing: the receiver has acted, and would do so again.
+    Raises PayloadTooLargeError, and nothing else: the receiver has acted, and would do so again.
     """
-    text = body.decode(answer.encoding or "utf-8", errors="replace")
+    text = _text(answer, body)
     if answer.headers.get("Content-Type", "").startswith("application/json"):
         with suppress(PayloadNotDecodableError, PayloadNotSerialisableError):
             value: object = decode(text, None)
-            encode(value, sys.maxsize, what="the answer")
+            encode(value, LONGEST_ANSWER_BYTES, what="the answer")
             return value
+    encode(text, LONGEST_ANSWER_BYTES, what="the answer")
     return text
+
+
+def _text(answer: httpx.Response, body: bytes) -> str:
+    """The body in the character set that its head names, if that makes a text of it."""
+    with suppress(LookupError, UnicodeError):
+        text = body.decode(answer.encoding or "utf-8")
+        text.encode()
+        return text
+    return body.decode(errors="replace")

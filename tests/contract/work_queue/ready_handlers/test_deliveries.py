@@ -145,18 +145,24 @@ def test_a_receiver_says_how_long_it_needs(
 
 
 @needs.any_database
+@pytest.mark.parametrize("answer", [b"x" * 101, b"\n" * 60])
 def test_an_answer_that_no_task_can_hold_gives_the_task_up(
-    work: WorkQueue, receiver: Receiver, database_name: str, monkeypatch: pytest.MonkeyPatch
+    work: WorkQueue,
+    receiver: Receiver,
+    database_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bytes,
 ) -> None:
+    """As JSON, each line break has two bytes."""
     monkeypatch.setattr(deliveries, "LONGEST_ANSWER_BYTES", 100)
     work.insert("in")
-    receiver.answers += [(200, {}, b"x" * 101)]
+    receiver.answers += [(200, {}, answer)]
 
     run(work, post_to(receiver.url, results="out"))
 
     assert len(receiver.got) == 1
     [failed] = work.tasks("in/err")
-    assert "answered 200 with more than 100 bytes" in failed.err
+    assert "answered 200 with more than a task can hold, which is 100 bytes" in failed.err
 
 
 @needs.any_database
@@ -194,3 +200,31 @@ def test_the_rest_of_an_answer_that_nobody_wants_is_left(
 
     assert len(receiver.got) == 2
     assert work.queues() == {}
+
+
+@needs.any_database
+def test_an_answer_that_nobody_wants_is_not_decoded(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    work.insert("in")
+    receiver.answers += [(200, {"Content-Encoding": "gzip"}, b"no gzip")]
+
+    run(work, post_to(receiver.url))
+
+    assert len(receiver.got) == 1
+    assert work.queues() == {}
+
+
+@needs.any_database
+@pytest.mark.parametrize("charset", ["hex", "idna", "utf-7", "none"])
+def test_an_answer_in_a_strange_character_set_is_a_result_too(
+    work: WorkQueue, receiver: Receiver, database_name: str, charset: str
+) -> None:
+    work.insert("in")
+    answer = "+2AA-." if charset == "utf-7" else "f\xfc.r"
+    receiver.answers += [(200, {"Content-Type": f"text/plain; charset={charset}"}, answer.encode())]
+
+    run(work, post_to(receiver.url, results="out"))
+
+    assert len(receiver.got) == 1
+    assert values(work) == [answer]
