@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from queue_core.running.exactly_once import ExactlyOnce
+from sql.statements.entries import Statements
 from stickybus import Answer, Done, ExactlyOnceContext, ImmediateRetries, KeyState, Retry
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order, deadlock
+from tests.contract.harness import Order, deadlock, engine_of
 
 
 def answering(cluster: Cluster, *answers: object, **options: Any) -> Peer:
@@ -104,22 +104,34 @@ def test_an_exactly_once_handler_answers_so_too(cluster: Cluster) -> None:
     is_free_after(cluster, peer, 60)
 
 
+def failing_once(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, fail: Callable[[Connection], Exception]
+) -> None:
+    """Let the statement that records the first outcome fail."""
+    statements = type(engine_of(peer.bus).store.statements)
+    finish, failures = statements.finish, [fail]
+
+    def instead(self: Statements, connection: Connection, **options: Any) -> set[int]:
+        if failures:
+            raise failures.pop()(connection)
+        return finish(self, connection, **options)
+
+    monkeypatch.setattr(statements, "finish", instead)
+
+
 def test_the_answer_of_an_attempt_that_was_rolled_back_does_not_count(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, answers = cluster.join("node"), [Done(keep=60), Done(keep=90)]
     peer.bus.unsubscribe(peer.handle)
-    record = ExactlyOnce._record
 
     def handle(_event: Order, context: ExactlyOnceContext) -> Done:
         return answers.pop()
 
-    def meets_a_deadlock(self: ExactlyOnce, connection: Connection, *args: Any, **kw: Any) -> bool:
-        if answers:
-            raise DBAPIError.instance("UPDATE", {}, deadlock(connection), Exception)
-        return record(self, connection, *args, **kw)
+    def met_a_deadlock(connection: Connection) -> Exception:
+        return DBAPIError.instance("UPDATE", {}, deadlock(connection), Exception)
 
-    monkeypatch.setattr(ExactlyOnce, "_record", meets_a_deadlock)
+    failing_once(peer, monkeypatch, met_a_deadlock)
     peer.bus.subscribe(Order, handle, name="orders", exactly_once=True)
     peer.bus.post(Order(1), key="a")
     peer.run()
@@ -137,10 +149,9 @@ def test_the_answer_of_an_attempt_whose_error_means_success_does_not_count(
     def handle(_event: Order, context: ExactlyOnceContext) -> Done:
         return Done(keep=60)
 
-    def is_there_already(*_arguments: Any, **_options: Any) -> bool:
-        raise IntegrityError("INSERT", {}, Exception("it is there"))
-
-    monkeypatch.setattr(ExactlyOnce, "_record", is_there_already)
+    failing_once(
+        peer, monkeypatch, lambda _connection: IntegrityError("INSERT", {}, Exception("is there"))
+    )
     peer.bus.subscribe(
         Order, handle, name="orders", exactly_once=True, success_on=(IntegrityError,)
     )
