@@ -16,6 +16,7 @@ from queue_core.errors import (
 from queue_core.model.retry import GiveUp, RetryLater
 from work_queue.modification import Insert
 from work_queue.values import decode, encode
+from work_queue.work_queue import MAX_VALUE_BYTES
 from work_queue.workers.job import Job
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ TOO_EARLY_OR_MANY = frozenset({408, 425, 429})
 """What a client may repeat, of the answers that say that it is at fault."""
 LONGEST_WAIT_SECONDS = 86_400
 """For which a receiver can put a task off."""
-LONGEST_ANSWER_BYTES = 10_000_000
+LONGEST_ANSWER_BYTES = MAX_VALUE_BYTES
 """Of an answer that is to be a task: the longest value that a work queue takes by default."""
 KEPT_BYTES = 65_536
 """Of an answer that nobody wants. After a longer one, the connection is opened anew."""
