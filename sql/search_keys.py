@@ -45,12 +45,6 @@ class StoredKey(NamedTuple):
         return row[column] == self.number and texts(row["headers"]).get(column) == self.text
 
 
-def marked(headers: str | None, marks: Mapping[str, str]) -> str:
-    """Headers with marks of the library, by their whole names."""
-    found = msgspec.json.decode(headers, type=dict[str, str]) if headers else {}
-    return msgspec.json.encode({**found, **marks}).decode()
-
-
 def of_text(text: str) -> StoredKey:
     """The key of a text."""
     return StoredKey(int.from_bytes(sha256(text.encode()).digest()[:8], signed=True), text)
@@ -82,7 +76,7 @@ def headers_with(headers: str | None, keys: Mapping[str, StoredKey | None]) -> s
 
 
 def with_marks(headers: str | None, marks: Mapping[str, str]) -> str:
-    """The headers of a row, with marks of the library besides."""
+    """The headers of a row, with marks of the library besides, by their whole names."""
     if headers:
         marks = {**msgspec.json.decode(headers, type=dict[str, str]), **marks}
     return msgspec.json.encode(marks).decode()

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry, SubscriberProgress
 from queue_core.model.lanes import RETURNING, Lane, circuit_lane
@@ -111,16 +111,7 @@ class Circuits:
         for circuit in self._of_probes(connection, [old.record_id]):
             self._become(connection, circuit, new_id, circuit.failures)
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`. The copy is an entry like any other."""
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:

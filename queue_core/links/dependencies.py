@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import Links, carries, is_awaited
 from queue_core.links.ordering import Ordering
 from queue_core.links.serving_nodes import ServingNodes
@@ -30,7 +30,7 @@ from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
-from sql.search_keys import AWAITED, marked
+from sql.search_keys import AWAITED, with_marks
 from sql.statements.entries import Statements
 from sql.statements.waits import Wait, Waits
 
@@ -145,26 +145,16 @@ class Dependencies:
             left -= len(waiters)
             ended, _ = self._decide(connection, waiters, lent=lent)
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`. Those that still wait for the entry wait for the copy.
 
         One of them may stand in the order key of the copy, or hold up one that does. So the copy
         goes first: it waits for nobody but a head, which waits for nobody. So nothing ever waits
         for itself.
         """
-        del before, force
-        waiters = self._renew(connection, old, new_id)
+        waiters = self._renew(connection, retry.old, retry.new_id)
         if waiters and self._entries.live_ids(connection, ids=waiters):
-            self._ordering.put_first(connection, new_id, lent=lent)
+            self._ordering.put_first(connection, retry.new_id, lent=lent)
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. It is for a person to decide about those that wait."""
@@ -236,7 +226,7 @@ class Dependencies:
             record_id = live_row.record_id
             marked_ids.add(record_id)
             if not is_awaited(live_row.headers):
-                headers = marked(live_row.headers, {AWAITED: ""})
+                headers = with_marks(live_row.headers, {AWAITED: ""})
                 entries.change(connection, record_id=record_id, values={"headers": headers})
         # After the locks: an entry that was not locked has ended by now, or is held.
         live = entries.live_ids(connection, ids=ids)

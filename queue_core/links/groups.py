@@ -21,7 +21,7 @@ import msgspec
 from sqlalchemy import Connection, Row
 
 from queue_core.links.following import Following
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.model.entry import Entry
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
@@ -90,24 +90,15 @@ class GroupLink:
             self.statements.end(connection, ended)
             self._complete(connection, list(counts))
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`. The member lives again; beside one that lives, it is a further one.
 
         A group that is complete stays so.
         """
-        del new_id, force, lent
-        group_id = group_of(old.headers)
+        del lent
+        group_id = group_of(retry.old.headers)
         for row in self._incomplete(connection, [] if group_id is None else [group_id]):
-            more = {"total": 1} if before is None else {_COUNTS[before]: -1}
+            more = {"total": 1} if retry.before is None else {_COUNTS[retry.before]: -1}
             self.statements.adjust(connection, row.group_id, more, look=None)
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:

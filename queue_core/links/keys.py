@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row
 from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
 from queue_core.links.hold import FOREVER, LIVING, WAITING, Hold, hold_of, later
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry
 from queue_core.model.states import State
@@ -192,22 +192,14 @@ class KeyLink:
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`. The key stays as it is: the effect was tried."""
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`. The copy gets the key again.
 
         An entry that was to follow the old one, and does not stand yet, follows the copy. Raises
         DuplicateKeyError if another entry has the key by now; by `force` it goes on without.
         """
-        del before, lent
+        del lent
+        old, new_id = retry.old, retry.new_id
         key, queue_name, record_id = key_of(old.headers), old.queue_name, old.record_id
         taken_by = uuid4().hex
         found = self.keys.add(
@@ -221,7 +213,7 @@ class KeyLink:
         if found and found[0].taken_by != taken_by:
             hold = self.holds(connection, found)[key]
             if hold.held and hold.record_id != record_id:
-                if force:
+                if retry.force:
                     return
                 raise DuplicateKeyError(
                     f"{queue_name}: entry {record_id} had the key {key!r}, which belongs to entry "

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import SUSPECT, Lane, keyed_lane
-from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
 from sql.statements.entries import Statements
@@ -77,16 +76,7 @@ class LimitKeyLink:
                 ids += [row.record_id for row in page]
         return self._entries.wake(connection, ids=ids, suspect_lane=SUSPECT) if ids else 0
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`. The copy takes a place when it is claimed."""
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:

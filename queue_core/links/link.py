@@ -25,6 +25,17 @@ class Ending(NamedTuple):
     """The time for which its handlers want its key to be kept."""
 
 
+class RetryByHand(NamedTuple):
+    """An ended entry was posted once more, as a copy."""
+
+    old: Entry
+    new_id: int
+    before: State | None
+    """The end of its last try; None if a former copy lives."""
+    force: bool
+    """Whether obstacles are ignored."""
+
+
 class Link(Protocol):
     """One kind of link. Its statements belong to the transaction that they are called in."""
 
@@ -39,20 +50,10 @@ class Link(Protocol):
         """
         ...
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
-        """An ended entry that carries the mark was posted once more, as a copy, by hand.
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
+        """An entry that carries the mark was retried, in this transaction.
 
-        `before`: the end of its last try; None if a former copy lives. `force`: obstacles are
-        ignored. `lent`: the transaction is a caller's, which may stay open.
+        `lent`: the transaction is a caller's, which may stay open.
         """
         ...
 

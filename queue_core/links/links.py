@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection
 
-from queue_core.links.link import Ending, Link
+from queue_core.links.link import Ending, Link, RetryByHand
 from queue_core.model.entry import Entry
-from queue_core.model.states import State
 from sql.search_keys import AWAITED
 
 
@@ -38,21 +37,12 @@ class Links:
             if mine:
                 kind.ended(connection, mine, lent=lent)
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`. Who waits is told in any case."""
         for kind, _ in self._kinds:
             # One that had ended when others named it carries no mark of that.
-            if kind.mark == AWAITED or carries(old.headers, kind.mark):
-                kind.retried(connection, old, new_id, before=before, force=force, lent=lent)
+            if kind.mark == AWAITED or carries(retry.old.headers, kind.mark):
+                kind.retried(connection, retry, lent=lent)
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         """See `Link.discarded`."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import carries
 from queue_core.links.serving_nodes import ServingNodes
 from queue_core.model.entry import Entry
@@ -229,21 +229,12 @@ class Ordering:
                 return True
         return False
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         """See `Link.retried`.
 
         The copy takes its place before the others, if its failure holds them, else behind them.
         """
-        del before, force
+        old, new_id = retry.old, retry.new_id
         key = self.key_of(old.queue_name, old.headers)
         # A caller's transaction locks no head: a node resumes the key.
         resumed = not lent and self.statements.resume(connection, key, old.record_id, new_id)

@@ -11,7 +11,7 @@ import msgspec
 
 from queue_core.errors import ConfigurationError, InvalidPostError
 from queue_core.runtime.shown import shown
-from sql.search_keys import RESERVED, marked, texts
+from sql.search_keys import RESERVED, texts, with_marks
 
 MARK = RESERVED + "context"
 
@@ -57,7 +57,7 @@ class CapturedContext:
                 )
         if not values:
             return headers
-        return marked(headers, {MARK: msgspec.json.encode(values).decode()})
+        return with_marks(headers, {MARK: msgspec.json.encode(values).decode()})
 
     @contextmanager
     def restored(self, headers: str | None) -> Iterator[None]:

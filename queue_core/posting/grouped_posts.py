@@ -11,7 +11,7 @@ from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.storage.arguments import storable_integer
 from queue_core.storage.groups import StoredGroups, sealed
-from sql.search_keys import marked
+from sql.search_keys import with_marks
 
 
 def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
@@ -52,7 +52,7 @@ class GroupedPosts:
                 raise sealed(self._post.queue_name, row.group_id)
         for group_id, drafts in self._members.items():
             for draft in drafts:
-                headers = marked(draft.row["headers"], {GROUP_MARK: str(group_id)})
+                headers = with_marks(draft.row["headers"], {GROUP_MARK: str(group_id)})
                 draft.row = {**draft.row, "headers": headers}
 
     def after(self) -> None:

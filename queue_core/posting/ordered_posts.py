@@ -17,9 +17,11 @@ from queue_core.posting.draft import Draft
 from queue_core.posting.key_options import check_needed
 from queue_core.posting.linked_post import LinkedPost
 from queue_core.storage.arguments import storable_name
-from sql.search_keys import marked
+from sql.search_keys import with_marks
 from sql.statements.ordered import OrderKey
 from sql.tables import ORDER_KEY_LENGTH
+
+FAILURES = get_args(OrderFailure)
 
 
 def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
@@ -29,7 +31,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
             check_needed(queue_name, posting, "order_key", "order_failure")
             continue
         storable_name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
-        if posting.order_failure not in get_args(OrderFailure):
+        if posting.order_failure not in FAILURES:
             raise refused(queue_name, "order_failure", posting.order_failure, "hold or skip")
         if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:
             # Its successor is made when the running entry ends, and would stand at another place.
@@ -66,7 +68,7 @@ class OrderedPosts:
             marks = {KEY_MARK: key.order_key, FAILURE_MARK: draft.posting.order_failure}
             draft.row = {
                 **draft.row,
-                "headers": marked(draft.row["headers"], marks),
+                "headers": with_marks(draft.row["headers"], marks),
                 "lane": WAITING_LANE,
                 "processing_state": State.WAITING.value,
             }

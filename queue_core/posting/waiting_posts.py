@@ -22,6 +22,8 @@ from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH
 MOST = 1_000
 """The most entries that one waits for."""
 
+FATES = get_args(OnFailed)
+
 
 def check_waits(queue_name: str, postings: Sequence[Posting]) -> None:
     """Check the entries that a post waits for. Raises InvalidPostError."""
@@ -131,7 +133,7 @@ class WaitingPosts:
 
 
 def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
-    if posting.on_failed not in get_args(OnFailed):
+    if posting.on_failed not in FATES:
         raise refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     given = posting.after
     if given is None:

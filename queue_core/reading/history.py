@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.links.link import RetryByHand
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
@@ -129,14 +130,8 @@ class History:
         kept = None if all_subscribers else succeeded(done)
         new_id = statements.replay(connection, last_try, lane=ANY_NODE, now=now, progress=kept)
         for entry in self._entry(connection, last_try):
-            self._store.links.retried(
-                connection,
-                entry,
-                new_id,
-                before=_before(entry, last),
-                force=force,
-                lent=lent,
-            )
+            retry = RetryByHand(entry, new_id, _before(entry, last), force)
+            self._store.links.retried(connection, retry, lent=lent)
         return new_id
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:

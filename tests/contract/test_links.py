@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, bindparam, update
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import Links
 from queue_core.model.entry import Entry
 from queue_core.reading.live_entries import Entries
@@ -44,19 +44,10 @@ class Toy:
         assert connection.in_transaction()
         self.copies[old.record_id] = new_id
 
-    def retried(
-        self,
-        connection: Connection,
-        old: Entry,
-        new_id: int,
-        *,
-        before: State | None,
-        force: bool,
-        lent: bool,
-    ) -> None:
+    def retried(self, connection: Connection, retry: RetryByHand, *, lent: bool) -> None:
         assert connection.in_transaction()
-        self.befores.append(before)
-        self.retries[old.record_id] = new_id
+        self.befores.append(retry.before)
+        self.retries[retry.old.record_id] = retry.new_id
 
     def discarded(self, connection: Connection, old: Entry, *, lent: bool) -> None:
         assert connection.in_transaction()

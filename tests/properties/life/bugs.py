@@ -15,7 +15,7 @@ import queue_core.storage.moves
 from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.keys import KeyLink
-from queue_core.links.link import Ending
+from queue_core.links.link import Ending, RetryByHand
 from queue_core.links.links import Links, carries
 from queue_core.links.ordering import Ordering
 from queue_core.model.answers import heed
@@ -266,11 +266,11 @@ def _record_untold(self: Moves, *arguments: Any, kept: bool = True) -> Any:
 
 
 def _retried_by_marks(
-    self: Links, connection: Connection, old: Entry, new_id: int, **how: Any
+    self: Links, connection: Connection, retry: RetryByHand, *, lent: bool
 ) -> None:
     for kind, _ in self._kinds:
-        if carries(old.headers, kind.mark):
-            kind.retried(connection, old, new_id, **how)
+        if carries(retry.old.headers, kind.mark):
+            kind.retried(connection, retry, lent=lent)
 
 
 def _lane_of_queue(self: PausesInForce, entry: Entry) -> Lane | None:
