@@ -21,6 +21,7 @@ from queue_core.running.subscriber import (
     Subscriber,
     SubscriberOptions,
 )
+from queue_core.runtime.arguments import not_allowed
 from queue_core.storage.search_keys import UNSET, Unset
 
 E = TypeVar("E")
@@ -178,6 +179,10 @@ class Subscribing(OldBusNames):
             return handler
 
         if isinstance(handler, Unset):
+            if not isinstance(event, type | str):  # a handler, after @bus.subscribe alone
+                raise not_allowed(
+                    "event", event, "a type or a name of events, as in @bus.subscribe(OrderPlaced)"
+                )
             return decorate
         decorate(handler)
         return None

@@ -87,7 +87,7 @@ class CreatedQueues(Queues):
     ) -> NotificationQueue:
         """Create the queue `service_name:queue_name` of this process with its handler.
 
-        `start` it, or the service, to get deliveries.
+        It starts with the service: now, if that is started.
 
         Args:
             service_name: 1 to 64 characters, without a colon.
@@ -95,7 +95,9 @@ class CreatedQueues(Queues):
             handler: Called with the event, or with the event and an `EntryContext`; it may be
                 `async def`.
             event_types: The types, and names of plain dicts, that the handler takes. Default: the
-                type that its first parameter is annotated with; without one, all, as plain dicts.
+                type that its first parameter is annotated with; without one, all. Those of a class
+                that this process has posted or registered come as that class, the others as plain
+                dicts.
             serial: One call at a time in this process. Default: False.
             exactly_once: The transaction of the handler (`ExactlyOnceContext.connection`) also
                 records the outcome. Default: False.
@@ -166,6 +168,9 @@ class CreatedQueues(Queues):
             self._types.validators.set_for_queue(queue.full_name, validate)
             self._types.after_rules.set_for_queue(queue.full_name, after)
             self._queues[queue.full_name] = queue
+            starts = self._starts
+        if starts:
+            queue.start()
         return queue
 
     @overload

@@ -23,6 +23,8 @@ class Queues:
         self._queues: dict[str, NotificationQueue] = {}
         self._served = ServedQueues(self._queues, self._types)
         self._lock = Lock()
+        self._starts = False
+        """Whether queues start when they are created: the service is started."""
 
     def get_queue(self, service_name: str, queue_name: str | None = None) -> NotificationQueue:
         """Find a queue of this service by its name.

@@ -81,7 +81,7 @@ class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
         self._schedules = RecurringSchedules(engine, self._served.names)
 
     def start(self) -> Self:
-        """Register this process as a node, and start all queues created so far.
+        """Register this process as a node, and start all queues, those created later as well.
 
         Returns:
             Itself.
@@ -94,12 +94,15 @@ class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
             DatabaseUnreachableError: The database does not answer.
         """
         # First: a node that knows its queues not yet would set aside their due entries.
+        with self._lock:
+            started, self._starts = self._starts, True
         begun = [queue for queue in self.queues() if not queue.started]
         try:
             for queue in begun:
                 queue._started = True
             super().start()
         except BaseException:
+            self._starts = started
             for queue in begun:
                 queue._started = False
             raise
@@ -129,6 +132,7 @@ class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
         Raises:
             ConfigurationError: The time is not allowed.
         """
+        self._starts = False
         self._schedules.stop()
         ended = super().stop(timeout_seconds)
         for queue in self.queues():

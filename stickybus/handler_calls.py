@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Self
@@ -51,14 +52,16 @@ def _keeping(subscriber: Subscriber, returned: dict[str, Any]) -> Callable[..., 
     """The handler of a subscriber, which also puts its answer into `returned`."""
     handler, name = subscriber.handler, subscriber.name
 
-    @wraps(handler)
-    def plain(*arguments: Any) -> Any:
-        returned[name] = handler(*arguments)
+    async def kept(answer: Awaitable[Any]) -> Any:
+        returned[name] = await answer
         return returned[name]
 
     @wraps(handler)
-    async def awaited(*arguments: Any) -> Any:
-        returned[name] = await handler(*arguments)
-        return returned[name]
+    def keeping(*arguments: Any) -> Any:
+        answer = handler(*arguments)
+        if inspect.isawaitable(answer) and not subscriber.exactly_once:
+            return kept(answer)
+        returned[name] = answer
+        return answer
 
-    return awaited if subscriber.is_async else plain
+    return keeping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -108,10 +109,14 @@ class NotDone(Exception):
 def heed(returned: object) -> timedelta | None:
     """The time for which a handler that has succeeded wants its entry's key to be kept, or None.
 
-    Raises NotDone if it has returned another answer. Every other value means success.
+    Raises NotDone if it has returned another answer, and TypeError for a body that nobody has run.
+    Every other value means success.
     """
     if isinstance(returned, Retry | Fail):
         raise NotDone(returned)
+    if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
+        returned.close()
+        raise TypeError(f"the handler has returned {shown(returned)}, which nobody has run")
     return as_delay(returned.keep) if isinstance(returned, Done) else None
 
 

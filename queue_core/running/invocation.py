@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -108,6 +110,10 @@ class Invoker:
             returned = self._coroutines.call(partial(subscriber.handler, *arguments))
         else:
             returned = subscriber.handler(*arguments)
+            if returned is not None and inspect.isawaitable(returned):
+                # Of a lambda or a decorator around a coroutine function.
+                awaitable: Awaitable[object] = returned
+                returned = self._coroutines.call(lambda: awaitable)
         if returned is not None:
             run.heed(returned)
         return None

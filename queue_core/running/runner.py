@@ -81,6 +81,8 @@ class Runner:
         self._invoke = chained(
             Invoker(self._coroutines, exactly_once, backlogs).call, around_handler
         )
+        self._unheard = set[str]()
+        """Names of events that nobody subscribes to, as a log has told."""
         self.invocations: dict[int, Invocation] = {}
         """By thread, the handler that was called last for its run."""
 
@@ -195,6 +197,16 @@ class Runner:
         run.has_one_subscriber = len(subscribers) == 1
         if not run.has_one_subscriber:
             run.pending = in_order(run.pending)
+            if not subscribers:
+                self._tell_unheard(entry)
+
+    def _tell_unheard(self, entry: Entry) -> None:
+        """Log once for a name of events that nobody subscribes to it."""
+        if entry.class_name not in self._unheard:
+            self._unheard.add(entry.class_name)
+            log.warning(
+                "nobody_subscribes", queue_name=entry.queue_name, class_name=entry.class_name
+            )
 
     def _call(self, run: Run, subscriber: Subscriber) -> bool:
         """Call a subscriber.
@@ -214,11 +226,7 @@ class Runner:
             outcome = self._invoke(invocation)
             run.progress[subscriber.name] = True
         except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
-            if (
-                self._coroutines.over
-                and subscriber.is_async
-                and isinstance(error, asyncio.CancelledError)
-            ):
+            if self._coroutines.over and isinstance(error, asyncio.CancelledError):
                 return False
             if subscriber.succeeds_on and isinstance(error, subscriber.succeeds_on):
                 # An exactly-once handler's transaction is rolled back: there is nothing that its

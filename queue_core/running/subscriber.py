@@ -173,6 +173,12 @@ class Subscriber:
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
             function
         )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigurationError(
+                f"{self.name} has a yield: it would return a generator, and its body would not "
+                "run. Write a plain function or a coroutine function.",
+                key="handler",
+            )
         self.takes_context = _parameters(self.handler, self.name) > 1
         self.gate = SerialGate() if self.serial else None
         if self.exactly_once and (self.is_async or not self.takes_context):

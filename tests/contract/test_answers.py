@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from queue_core.model.answers import Fail, Retry
 from queue_core.model.entry import Entry
 from queue_core.model.retry_policies import ImmediateRetries
 from queue_core.model.states import State
-from queue_core.running.subscriber import ExactlyOnceContext
+from queue_core.running.subscriber import EntryContext, ExactlyOnceContext
 from queue_core.runtime.manual_clock import ManualClock
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService, Orders
@@ -97,6 +98,52 @@ def test_everything_else_that_is_returned_means_success(
     bus.post(Order(1))
     (entry,) = ended(bus)
     assert (entry.processing_state, entry.error_count, calls) == (State.PROCESSED, 0, [1])
+
+
+def test_a_coroutine_that_a_plain_handler_returns_is_awaited(make_bus: MakeBus) -> None:
+    bus, called = make_bus(), list[int]()
+
+    async def fails_once(order: Order) -> Retry | str:
+        called.append(order.number)
+        return Retry() if len(called) == 1 else "done"
+
+    def around(order: Order) -> Any:
+        return fails_once(order)
+
+    bus.subscribe(Order, around, name="around")
+    bus.post(Order(1))
+    first, second = drain(bus)
+    assert (first.error_count, second.state, second.returned) == (
+        1,
+        State.PROCESSED,
+        {"around": "done"},
+    )
+    assert called == [1, 1]
+
+
+def test_a_body_that_nobody_runs_is_a_failure(make_bus: MakeBus) -> None:
+    bus = make_bus(retry=ImmediateRetries(0))
+
+    def numbers(order: Order) -> Iterator[int]:
+        yield order.number
+
+    async def later(order: Order) -> None:
+        raise AssertionError(order)
+
+    def generator(order: Order) -> Iterator[int]:
+        return numbers(order)
+
+    def coroutine(order: Order, _context: EntryContext) -> Any:
+        return later(order)
+
+    bus.subscribe(Order, generator)
+    bus.subscribe("Once", coroutine, exactly_once=True)
+    bus.post(Order(1))
+    bus.post({}, event_name="Once")
+    first, second = drain(bus)
+    assert (first.state, second.state) == (State.FAILED, State.FAILED)
+    assert "numbers" in (first.last_error or "")
+    assert "later" in (second.last_error or "")
 
 
 def test_fail_of_one_subscriber_leaves_the_others_their_runs(bus: PersistentBus) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -202,6 +203,23 @@ def test_an_unregistered_handler_gets_nothing_more_and_its_events_end_processed(
         )
 
 
+def test_an_event_that_nobody_handles_is_warned_of_once_for_its_name(
+    bus: PersistentBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bus:
+        bus.post_many([Order(1), Order(2)])
+        ended(bus, 2)
+    warned = [record for record in caplog.messages if record.startswith("nobody_subscribes")]
+    assert len(warned) == 1
+    assert "class_name=Order" in warned[0]
+
+
+def test_a_decorator_without_its_event_is_refused(bus: PersistentBus) -> None:
+    with pytest.raises(ConfigurationError, match=r"@bus\.subscribe\(OrderPlaced\)") as refused:
+        bus.subscribe(Recorder())  # type: ignore[call-overload]
+    assert refused.value.key == "event"
+
+
 def test_a_handler_registered_while_the_bus_runs_gets_the_next_event(bus: PersistentBus) -> None:
     bus.start()
     recorder = Recorder()
@@ -245,12 +263,22 @@ def test_two_handlers_of_one_name_are_refused(bus: PersistentBus) -> None:
     assert refused.value.key == "name"
 
 
+def _yields(order: Order) -> Iterator[int]:
+    yield order.number
+
+
+async def _yields_later(order: Order) -> AsyncIterator[int]:
+    yield order.number
+
+
 @pytest.mark.parametrize(
     "handler",
     [
         pytest.param(lambda: None, id="no argument"),
         pytest.param(lambda _event, _context, _more: None, id="three"),
         pytest.param("not callable", id="text"),
+        pytest.param(_yields, id="generator"),
+        pytest.param(_yields_later, id="asynchronous generator"),
     ],
 )
 def test_what_can_not_be_called_with_an_event_is_refused(

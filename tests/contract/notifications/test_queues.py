@@ -148,7 +148,7 @@ def test_what_was_scheduled_on_a_deleted_queue_is_delivered_when_it_is_created_a
     eventually(lambda: queue.find()[0].lane == "!parked", "the notification is set aside")
     recorder = Recorder()
 
-    service.create_queue("billing", "dunning", recorder, event_types=[Order]).start()
+    service.create_queue("billing", "dunning", recorder, event_types=[Order])
 
     assert recorder.wait() == [Order(1)]
 
@@ -209,10 +209,24 @@ def test_a_beat_tells_of_queues_that_were_started_and_stopped(make_service: Make
     eventually(lambda: served(service) == ["billing:archive"], "the deleted one is not")
 
 
+def test_a_queue_that_is_created_while_the_service_runs_is_started(
+    service: NotificationService,
+) -> None:
+    recorder = Recorder()
+    service.start()
+    queue = service.create_queue("billing", "late", recorder, event_types=[Order])
+    queue.schedule(Order(1), delay=0)
+    assert recorder.wait() == [Order(1)]
+    service.stop()
+    assert not queue.started
+    assert not service.create_queue("billing", "later", recorder, event_types=[Order]).started
+
+
 def test_a_start_that_fails_leaves_queues_as_they_were(service: NotificationService) -> None:
     first = service.create_queue("billing", "first", Recorder(), event_types=[Order])
     service.start()
     second = service.create_queue("billing", "second", Recorder(), event_types=[Order])
+    second.stop()
 
     with pytest.raises(LifecycleError):
         service.start()
