@@ -83,6 +83,8 @@ untyped_columns = on("sqlite")
 """A column takes any bytes, whatever its type."""
 schemas = on("postgresql")
 """A database has several schemas, and sessions have a search path."""
+used_databases = on("mariadb", "mysql")
+"""A session may say USE, and names without a database mean another one from then on."""
 deferred_constraints = on("sqlite", "postgresql")
 """A constraint can be checked as late as the COMMIT."""
 quick_table_locks = on("postgresql", "mariadb")

@@ -2,8 +2,8 @@
 
 Nobody would read rows that are written elsewhere.
 
-Statements name the schema that the tables were found in, so that a session's search path changes
-nothing.
+Statements name the schema that the tables were found in, or their database. So a session's search
+path or `USE` changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ It lasts as long as the driver's connection.
 """
 
 _PLACES = "stickybus_places"
-"""Likewise: names of the databases, by our URLs, that it is known to lead to.
+"""Likewise: names of the databases that it is known to lead to.
 
 SQLite's answer takes a statement and two walks along a path, a quarter of a post's time.
 """
@@ -45,18 +45,16 @@ def foreign(given: str, own: str) -> InvalidConnectionError:
 
 def check_place(found: str | None, database: Database) -> None:
     """Refuse a connection to another file, or to a database of another name."""
-    raw = database.dialect.raw
-    own = raw.own_place(database.url)
-    if found != own:
-        raise foreign(f"{raw.place} {found!r}", f"{own!r}")
+    if found != database.place:
+        raise foreign(f"{database.dialect.raw.place} {found!r}", f"{database.place!r}")
 
 
 def check_place_once(connection: Connection, database: Database) -> None:
     """As `check_place`, asked once for each connection of the driver, whose place stays."""
     known: set[str | None] = connection.info.setdefault(_PLACES, set())
-    if database.url.database not in known:
+    if database.place not in known:
         check_place(database.dialect.raw.place_of_connection(connection), database)
-        known.add(database.url.database)
+        known.add(database.place)
 
 
 def check_map(connection: Connection, schema: str | None) -> None:
@@ -98,7 +96,7 @@ def _check_copy(connection: Connection, database: Database, theirs: str | None) 
     own = database.fetch(database.dialect.server)
     if theirs == own:
         return
-    place = database.url.database
+    place = database.place
     refused = foreign(f"{place!r} on the server {theirs}", f"{place!r} on the server {own}")
     if not database.dialect.capabilities.copies_have_names:
         raise refused

@@ -96,6 +96,11 @@ class Database:
         return self.fetch(self.dialect.identity)
 
     @memoized_property
+    def place(self) -> str | None:
+        """The database's name as connections tell it; see `RawDriver.place_of_connection`."""
+        return self.fetch(self.dialect.raw.place_of_connection)
+
+    @memoized_property
     def server(self) -> str | None:
         """The server's own name; see `Dialect.server`."""
         return self.fetch(self.dialect.server)

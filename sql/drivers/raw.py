@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import Connection
 
 
 class UnusableConnectionError(ValueError):
@@ -34,12 +34,11 @@ class RawDriver:
         raise NotImplementedError
 
     def place_of_connection(self, connection: Connection) -> str | None:
-        """The same of an application's own connection of SQLAlchemy, by whatever driver."""
-        return connection.engine.url.database
+        """The same of a connection of SQLAlchemy, by whatever driver.
 
-    def own_place(self, url: URL) -> str | None:
-        """The same for the library's connections."""
-        return url.database
+        An engine's URL does not tell it if the application connects by itself (`creator`).
+        """
+        raise NotImplementedError
 
     def autocommits(self, connection: Connection, *, raw: bool) -> bool:
         """Whether each statement of a caller's connection commits by itself.

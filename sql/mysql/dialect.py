@@ -74,6 +74,12 @@ class MySQL(Dialect):
     _statement_limit = "max_execution_time"
     """The setting that limits the time of a statement."""
 
+    def schema_of(self, connection: Connection, table_name: str) -> str | None:
+        """The database: a session of an application may `USE` another one meanwhile."""
+        del table_name
+        name: str | None = connection.exec_driver_sql("SELECT DATABASE()").scalar()
+        return name
+
     def largest_statement(self, connection: Connection) -> int:
         return largest_statement(connection)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sql.drivers.raw import RawDriver, UnusableConnectionError
 
 
@@ -24,3 +26,8 @@ class MySQLRaw(RawDriver):
             raise UnusableConnectionError("is closed")
         name: str | bytes | None = driver.db
         return name.decode() if isinstance(name, bytes) else name
+
+    def place_of_connection(self, connection: Connection) -> str | None:
+        """See `RawDriver`. Our statements name it, so that a `USE` changes nothing."""
+        named = connection.engine.url.database
+        return named or connection.exec_driver_sql("SELECT DATABASE()").scalar()

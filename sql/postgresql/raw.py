@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sql.drivers.raw import RawDriver, UnusableConnectionError
 
 
@@ -24,6 +26,14 @@ class PostgreSQLRaw(RawDriver):
         if driver.closed:
             raise UnusableConnectionError("is closed")
         return str(driver.info.dbname)
+
+    def place_of_connection(self, connection: Connection) -> str | None:
+        """See `RawDriver`."""
+        info = getattr(connection.connection.driver_connection, "info", None)
+        if info is not None:  # psycopg's, which knows what it was told
+            return str(info.dbname)
+        named = connection.engine.url.database
+        return named or connection.exec_driver_sql("SELECT current_database()").scalar()
 
     def has_two_phases(self, driver: Any) -> bool:
         """See `RawDriver`."""

@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import Connection
 
 from sql.drivers.raw import RawDriver, UnusableConnectionError
-from sql.sqlite.file import real_path
 
 _FILES = "PRAGMA database_list"
 
@@ -48,10 +47,6 @@ class SQLiteRaw(RawDriver):
             return self.place_of(driver)
         # aiosqlite's proxy answers through SQLAlchemy alone.
         return _main(connection.exec_driver_sql(_FILES))
-
-    def own_place(self, url: URL) -> str:
-        """See `RawDriver`."""
-        return real_path(url)
 
     def autocommits(self, connection: Connection, *, raw: bool) -> bool:
         """See `RawDriver`."""

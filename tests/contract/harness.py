@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -277,7 +278,7 @@ class Statements:
 
 def without_schema(statement: str) -> str:
     """The statement as it is on a database whose tables are named without their schema."""
-    return statement.replace("public.", "")
+    return re.sub(r"\b(public|stickybus_test_\w+)\.(?=\w)", "", statement)
 
 
 @contextmanager

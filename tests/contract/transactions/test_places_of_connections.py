@@ -33,11 +33,13 @@ from notifications.queue import NotificationQueue
 from queue_core.errors import InvalidConnectionError
 from queue_core.model.states import State
 from queue_core.reading.history import History
+from queue_core.running.subscriber import ExactlyOnceContext
 from sql import schema
 from sql.families import metadata_for
 from sql.tables import entry_tables, queue_nodes
 from tests import requirements as needs
-from tests.contract.harness import Order, database_of, engine_of, states
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, database_of, ended, engine_of, states
 
 OTHER = "tenant"
 
@@ -155,7 +157,7 @@ def test_a_map_of_the_default_schema_leads_to_no_other_tables(
 def test_a_map_that_leads_to_other_tables_is_refused(
     bus: PersistentBus, queue: NotificationQueue, engine: Engine, database_name: str
 ) -> None:
-    own = "public" if database_name == "postgresql" else None
+    own = {"postgresql": "public", "sqlite": None}.get(database_name, engine.url.database)
     with engine.connect() as connection:
         mapped = connection.execution_options(schema_translate_map={own: OTHER})
         for call in (
@@ -174,6 +176,93 @@ def test_a_map_that_leads_to_other_tables_is_refused(
         bus.post(Order(1), connection=unmapped)
         unmapped.commit()
     assert len(bus.find()) == 1
+
+
+@pytest.fixture
+def tenant(engine: Engine) -> Iterator[str]:
+    """Another database of the server, with the same tables."""
+    name = f"{engine.url.database}_tenant"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    schema.create(engine.url.set(database=name))
+    yield name
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP DATABASE {name}"))
+
+
+def _entries_of(engine: Engine, tenant: str) -> int:
+    main = entry_tables("bus_events", schema=tenant).main
+    with engine.connect() as connection:
+        return int(connection.scalar(select(func.count()).select_from(main)) or 0)
+
+
+@needs.used_databases
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_session_that_uses_another_database_leads_to_no_other_tables(
+    bus: PersistentBus, queue: NotificationQueue, engine: Engine, tenant: str, *, raw: bool
+) -> None:
+    with engine.begin() as connection:
+        bus.post(Order(1), connection=connection)
+        connection.execute(text(f"USE {tenant}"))
+        given = connection.connection.driver_connection if raw else connection
+        queue.schedule(Order(1), delay=3600, connection=given)
+        bus.post_many([Order(number) for number in range(50)], connection=given)
+        bus.post(Order(2), key="2", order_key="2", connection=given)
+        connection.execute(text(f"USE {engine.url.database}"))
+    assert len(bus.find()) == 52
+    assert _entries_of(engine, tenant) == 0
+
+
+@needs.used_databases
+def test_a_handler_that_uses_another_database_harms_no_other(
+    make_bus: MakeBus, engine: Engine, tenant: str
+) -> None:
+    bus = make_bus(handler_threads=1)
+    recorder = Recorder()
+
+    @bus.subscribe("report", exactly_once=True)
+    def report(_event: dict[str, int], context: ExactlyOnceContext) -> None:
+        context.connection.execute(text(f"USE {tenant}"))
+
+    bus.subscribe("pay", lambda event, _context: recorder(event), name="pay", exactly_once=True)
+    for name in ("report", "pay", "pay"):
+        bus.post({}, event_name=name)
+    bus.start()
+    assert states(ended(bus, 3)) == [State.PROCESSED] * 3
+    assert recorder.calls == 2
+
+
+@needs.postgresql
+@pytest.mark.parametrize("by", ["do_connect", "creator"])
+def test_an_engine_that_connects_elsewhere_by_itself_is_refused(
+    bus: PersistentBus, engine: Engine, by: str
+) -> None:
+    plain = engine.url.set(drivername="postgresql", database="postgres")
+    conninfo = plain.render_as_string(hide_password=False)
+    if by == "creator":
+        routed = create_engine(engine.url, creator=lambda: psycopg.connect(conninfo))
+    else:
+        routed = create_engine(engine.url)
+        event.listen(routed, "do_connect", lambda *_: psycopg.connect(conninfo))
+    with (
+        routed.connect() as connection,
+        pytest.raises(InvalidConnectionError, match="is to database 'postgres'"),
+    ):
+        bus.post(Order(1), connection=connection)
+    routed.dispose()
+
+
+@needs.postgresql
+def test_an_engine_without_a_database_in_its_url_is_asked_where_it_leads(
+    engine: Engine,
+) -> None:
+    conninfo = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    made = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo))
+    with PersistentBus(made) as bus, engine.begin() as theirs:
+        bus.post(Order(1), connection=theirs)
+    with PersistentBus(engine) as bus, made.begin() as theirs:
+        bus.post(Order(1), connection=theirs)
+    made.dispose()
 
 
 @contextmanager
