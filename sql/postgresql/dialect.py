@@ -170,6 +170,7 @@ class PostgreSQL(Dialect):
             # A process that is frozen in the middle of a transaction gives its locks back.
             "idle_in_transaction_session_timeout": milliseconds(limits.statement),
             "timezone": "UTC",
+            "datestyle": "ISO",  # the only one that psycopg reads
             "default_transaction_isolation": "read committed",
         }
         if use is not Use.LENT:  # a user's statements want the plans that the server finds best

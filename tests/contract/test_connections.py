@@ -24,7 +24,7 @@ from sql.database.kept_connections import KEPT
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, eventually, lifecycle_of
+from tests.contract.harness import Order, Recorder, ended, eventually, lifecycle_of
 from tests.contract.server_sessions import KILL, sessions
 
 HOLD = {
@@ -257,3 +257,21 @@ def test_sessions_that_can_no_longer_write_are_replaced(
     recorder.wait(3)
     assert sorted(recorder.numbers()) == [1, 2, 3]
     engine.dispose()
+
+
+@needs.postgresql
+def test_a_database_that_writes_dates_in_another_style_changes_nothing(
+    database_url: URL, engine: Engine, make_bus: MakeBus
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"ALTER DATABASE {database_url.database} SET datestyle = 'SQL, DMY'")
+        )
+    engine.dispose()
+    recorder, bus = Recorder(), make_bus()
+    bus.subscribe(Order, recorder)
+    bus.start()
+    bus.post(Order(1))
+    assert recorder.wait() == [Order(1)]
+    [entry] = ended(bus)
+    assert entry.finished_date is not None
