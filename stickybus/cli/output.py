@@ -19,7 +19,7 @@ CUT = frozenset({"error", "err", "payload", "value"})
 """Columns that a narrow terminal cuts to one line; a command on one row shows all of it."""
 FOLDED = frozenset({"what", "shown", "queues", "reason", "shown_rule", "told", "without"})
 """Columns that a narrow terminal folds at words."""
-LEAST = 20
+LEAST = 16
 """Cells that are cut or folded keep at least this width."""
 SPARE = (
     "newest_dead_letter",
