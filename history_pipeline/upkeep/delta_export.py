@@ -22,7 +22,12 @@ from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import DataFile, Manifest, digest, live_files
 from history_pipeline.archives.place import directory, folder
 from history_pipeline.archives.verification import manifests_of, not_sound
-from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveTargetError
+from history_pipeline.errors import (
+    ArchiveConflictError,
+    ArchiveDamagedError,
+    ArchiveNotFoundError,
+    ArchiveTargetError,
+)
 from history_pipeline.progress import Progress, silent
 from history_pipeline.rows.arrow_schema import schema_of
 from history_pipeline.rows.columns import EVENT_DATE
@@ -101,6 +106,12 @@ def export_delta(
             f"{archive.where}/{lost[0]} is missing, though the database has it. Nothing was "
             "written. The next `stickybus history archive` writes it anew.",
             path=f"{archive.where}/{lost[0]}",
+        )
+    if not manifests:
+        raise ArchiveNotFoundError(
+            f"nothing was archived to {archive.where} yet. Nothing was written. Export it after "
+            "`stickybus history archive` has moved rows there.",
+            path=archive.where,
         )
     return _Export(archive, ArrowStorage(folder(target, table)), manifests).run(progress)
 

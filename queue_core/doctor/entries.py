@@ -143,8 +143,8 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"{counted(row.entries)} of {row.queue_name!r} in {statements.main.name} ended "
                 f"FAILED, the newest {lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and "
                 "nobody has retried them.",
-                f"stickybus history list --dead-letters --table {statements.main.name} --queue "
-                f"{row.queue_name} # then stickybus entries retry ID..., or discard ID...",
+                f"stickybus failed list --table {statements.main.name} --queue {row.queue_name} "
+                "# then stickybus failed retry, or failed discard",
             )
 
 

@@ -218,7 +218,7 @@ class KeyLink:
                 raise DuplicateKeyError(
                     f"{queue_name}: entry {record_id} had the key {key!r}, which belongs to entry "
                     f"{hold.record_id} now ({hold.state.value}). Nothing was written; to run it "
-                    "once more without its key, retry it with force.",
+                    "once more without its key, retry it with force=True (--force).",
                     queue_name=queue_name,
                     key=key,
                     record_id=hold.record_id,

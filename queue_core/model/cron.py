@@ -35,6 +35,7 @@ _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+FIELDS = 5
 CRON = f"five fields or one of {', '.join(_MACROS)}"
 """The allowed form of a cron line."""
 
@@ -57,6 +58,8 @@ def cron_rule(expression: str, timezone: str) -> Callable[[datetime], datetime |
     """From a date to the next due date. Raises InvalidPostError for a bad line or time zone."""
     zone = zone_of(timezone)
     fields = plain_line(expression).split()
+    if len(fields) != FIELDS:
+        raise invalid("cron", expression, f"{CRON}, not {len(fields)} fields")
     try:
         minute, hour, day, month, weekday = fields
         weekdays = _weekdays(weekday)

@@ -227,7 +227,7 @@ class History:
         )
         return EntryNotChangeableError(
             f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run "
-            "it once more all the same, retry it with force.",
+            "it once more all the same, retry it with force=True (--force).",
             record_id=record_id,
         )
 

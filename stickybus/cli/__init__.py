@@ -7,13 +7,15 @@ reached, or its schema doesn't fit. An error is one line on standard error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
 from queue_core.errors import (
     ConfigurationError,
     DatabaseUnreachableError,
+    InvalidPostError,
+    InvalidRequestError,
     SchemaError,
     StickybusError,
 )
@@ -37,6 +39,7 @@ from stickybus.cli.doctor import doctor
 from stickybus.cli.erasure import erase
 from stickybus.cli.exit_codes import BAD_DATA, DATABASE, DONE, INTERRUPTED, USAGE
 from stickybus.cli.export import export
+from stickybus.cli.help_texts import reflow
 from stickybus.cli.limits import limit, limits, unlimit
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
@@ -59,38 +62,39 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A persistent event bus and notification queues on your SQL database.",
+    help=(
+        "A persistent event bus, notification queues and a work queue on your SQL database. "
+        "`stickybus COMMAND --help` shows the options of a command, with examples."
+    ),
 )
 app.callback()(version)
-app.command()(demo)
-app.add_typer(schema.app, name="schema")
-app.command()(post)
-app.command()(schedule)
-app.command()(worker)
-app.command()(serve)
-app.command()(status)
-app.command()(doctor)
-app.add_typer(stats.app, name="stats")
-app.add_typer(order.app, name="order")
-app.add_typer(entries.app, name="entries")
-app.add_typer(failed.app, name="failed")
-app.add_typer(queues.app, name="queues")
+PANELS: dict[str, tuple[Callable[..., None] | tuple[str, typer.Typer], ...]] = {
+    "Set up and run": (demo, worker, ("schema", schema.app)),
+    "Entries and queues": (
+        post,
+        schedule,
+        recurring,
+        ("entries", entries.app),
+        ("failed", failed.app),
+        ("queues", queues.app),
+        ("order", order.app),
+        ("keys", keys.app),
+        ("groups", groups.app),
+    ),
+    "Work queue": (serve, ("tasks", tasks.app)),
+    "Pauses and limits": (pause, resume, pauses, limit, unlimit, limits),
+    "Operation": (status, doctor, nodes, workers, ("stats", stats.app)),
+    "History": (report, ("history", history.app)),
+}
+for panel, members in PANELS.items():
+    for member in members:
+        if isinstance(member, tuple):
+            app.add_typer(member[1], name=member[0], rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(member)
 for command in (archive, compact, expire, erase, verify, export, log, replay):
-    history.app.command()(command)
-app.add_typer(keys.app, name="keys")
-app.add_typer(groups.app, name="groups")
-app.add_typer(history.app, name="history")
-app.command()(report)
-app.command()(nodes)
-app.command()(workers)
-app.command()(limit)
-app.command()(unlimit)
-app.command()(limits)
-app.command()(pause)
-app.command()(resume)
-app.command()(pauses)
-app.command()(recurring)
-app.add_typer(tasks.app, name="tasks")
+    history.app.command(rich_help_panel="Archives")(command)
+reflow(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", INTERRUPTED)
     except (DatabaseUnreachableError, SchemaError) as error:
         return _fail(_one_line(error), DATABASE)
-    except (ConfigurationError, UsageError) as error:
+    # Lines of a file are no options: `post` and `schedule` tell the bad ones themselves.
+    except (ConfigurationError, InvalidPostError, InvalidRequestError, UsageError) as error:
         return _fail(_one_line(error), USAGE)
     except StickybusError as error:
         return _fail(_one_line(error), BAD_DATA)
@@ -113,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Typer's own usage errors; the name of their base class differs between versions of Typer.
         format_message = getattr(error, "format_message", None)
         if format_message is not None:
-            message = format_message()
+            # Typer lets Pydantic compare values, which tells the class of its error, too.
+            message = format_message().replace(": Value error, ", ": ")
             return _fail(message, USAGE) if message else USAGE
         from sqlalchemy.exc import DBAPIError
 

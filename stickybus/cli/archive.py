@@ -117,6 +117,7 @@ def archive(
         f"{plural(done.entries, 'row')} moved from {history} to {files} in {done.target}"
         if done.entries
         else f"nothing to archive: no row of {history} ended before {done.before.isoformat()}"
+        + ("" if until else ". Rows of the last minute are left for a later run")
     )
 
 

@@ -48,7 +48,10 @@ def log(
         write_json([msgspec.to_builtins(asdict(one)) for one in found])
     else:
         write_table(
-            f"Changes of the archive of {table}", COLUMNS, [_row(one) for one in found], empty=""
+            f"Changes of the archive of {table}",
+            COLUMNS,
+            [_row(one) for one in found],
+            empty=f"Nothing was archived of {table} yet.",
         )
 
 

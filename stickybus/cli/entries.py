@@ -57,7 +57,9 @@ def list_entries(
     state: Annotated[
         list[State] | None,
         typer.Option(
-            help="AVAILABLE, IN_PROCESSING or WAITING; may be repeated.", show_default=False
+            case_sensitive=False,
+            help="AVAILABLE, IN_PROCESSING or WAITING; may be repeated.",
+            show_default=False,
         ),
     ] = None,
     key1: Key1 = None,
@@ -133,12 +135,12 @@ def show(
     facts["headers"] = json.dumps(facts["headers"], ensure_ascii=False)
     facts["subscribers_done"] = json.dumps(facts["subscribers_done"], ensure_ascii=False)
     rows = [
-        {"key": key, "value": str(value)}
+        {"key": key, "shown": str(value)}
         for key, value in facts.items()
         if value not in {None, "", "{}"}
     ]
     write_table(
-        f"Entry {record_id} of {table}", {"key": "COLUMN", "value": "VALUE"}, rows, empty=""
+        f"Entry {record_id} of {table}", {"key": "COLUMN", "shown": "VALUE"}, rows, empty=""
     )
 
 

@@ -216,7 +216,7 @@ def _each(
     else:
         for done in told:
             if "error" in done:
-                remark(done["error"])
+                remark(f"stickybus: {done['error']}")
             else:
                 say(sentence(done))
     if any("error" in done for done in told):

@@ -111,7 +111,8 @@ def list_failed(
             **known,
         )
     title = f"Failed entries of {table or 'all tables'}"
-    write_entries(title, COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
+    columns = {key: heading for key, heading in COLUMNS.items() if key != "processing_state"}
+    write_entries(title, columns, found, payload=payload, as_json=as_json, limit=limit)
 
 
 @app.command()

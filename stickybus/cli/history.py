@@ -68,7 +68,10 @@ FORGOTTEN = {
 States = Annotated[
     list[State] | None,
     typer.Option(
-        "--state", help="PROCESSED, FAILED, REAPED or REMOVED; may be repeated.", show_default=False
+        "--state",
+        case_sensitive=False,
+        help="PROCESSED, FAILED, REAPED or REMOVED; may be repeated.",
+        show_default=False,
     ),
 ]
 

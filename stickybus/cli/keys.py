@@ -8,7 +8,8 @@ import msgspec
 import typer
 
 from queue_core.model.keyed import KeyState, KeyStatus
-from stickybus.cli.output import write_json, write_table
+from stickybus.cli.exit_codes import BAD_DATA
+from stickybus.cli.output import remark, say, write_json, write_table
 from stickybus.cli.target import Json, Url, inspected, opened
 
 COLUMNS = {
@@ -23,8 +24,6 @@ COLUMNS = {
 }
 
 app = typer.Typer(no_args_is_help=True, help="List, show and release idempotency keys.")
-
-BAD_DATA = 1
 
 Table = Annotated[str, typer.Option("--table", help="The main table.")]
 Queue = Annotated[str, typer.Option("--queue", help="The bus, or SERVICE:QUEUE.")]
@@ -82,7 +81,7 @@ def show(
         inspector.check_table(table)
         found = inspector.key_status(queue, key, table=table)
     if found.state is KeyState.UNKNOWN and not as_json:
-        typer.echo(f"No entry has the key {key} of {queue}.", err=True)
+        remark(f"stickybus: no entry has the key {key} of {queue}")
     else:
         _write([found], as_json=as_json)
     if found.state is KeyState.UNKNOWN:
@@ -112,9 +111,9 @@ def release(
     if as_json:
         write_json({"released": released})
     elif released:
-        typer.echo(f"The key {key} of {queue} is free.")
+        say(f"The key {key} of {queue} is free.")
     else:
-        typer.echo(f"No entry has the key {key} of {queue}.", err=True)
+        remark(f"stickybus: no entry has the key {key} of {queue}")
     if not released:
         raise typer.Exit(BAD_DATA)
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from queue_core.model.limit import Limit
-from stickybus.cli.doubts import doubt
+from stickybus.cli.doubts import doubt, refuse_other_table
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import duration
 from stickybus.cli.output import say, write_json, write_table
@@ -96,6 +96,7 @@ def limit(
         )
     from queue_core.limiting import Limiting
 
+    refuse_other_table(url, table, queue)
     with opened(url, table) as engine:
         made = Limiting(engine, queue).limit(
             concurrency=concurrency,
@@ -128,6 +129,8 @@ def unlimit(
 
     with opened(url, table) as engine:
         removed = Limiting(engine, queue).unlimit()
+    if not removed:
+        refuse_other_table(url, table, queue)
     if as_json:
         write_json({"unlimited": removed})
     else:

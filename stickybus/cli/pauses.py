@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from queue_core.model.pause import Pause
-from stickybus.cli.doubts import doubt
+from stickybus.cli.doubts import doubt, refuse_other_table
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
 from stickybus.cli.moments import aware, duration
 from stickybus.cli.output import say, write_json, write_table
@@ -77,12 +77,14 @@ def pause(
     """
     from queue_core.pausing import Pausing
 
+    refuse_other_table(url, table, queue)
     with opened(url, table) as engine:
         made = Pausing(engine, queue).pause(
             handler=handler, order_key=order_key, reason=reason, until=_until(until), by=by
         )
     back = f"To take the pause back: stickybus resume {queue} --table {table}"
-    doubt(url, table, queue, to_undo=back)
+    back += f" --handler {handler}" if handler else ""
+    doubt(url, table, queue, handler=handler, to_undo=back)
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:
@@ -110,6 +112,8 @@ def resume(
 
     with opened(url, table) as engine:
         resumed = Pausing(engine, queue).resume(handler=handler, order_key=order_key)
+    if not resumed:
+        refuse_other_table(url, table, queue)
     if as_json:
         write_json({"resumed": resumed})
     else:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from stickybus.cli.output import write_json, write_table
+from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
+from stickybus.cli.tasks_told import tasks_told
 
 if TYPE_CHECKING:
     from queue_core.reading.schedules import ScheduleStatus
@@ -50,6 +51,8 @@ def recurring(
         write_json(msgspec.to_builtins(found))
     else:
         write_schedules(found)
+        if table is None and (told := tasks_told(url).schedules):
+            say(f"\n{told}")
 
 
 def write_schedules(found: list[ScheduleStatus]) -> None:

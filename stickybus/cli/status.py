@@ -17,6 +17,7 @@ from stickybus.cli.output import console, plural, say, write_json, write_table
 from stickybus.cli.pauses import write_pauses
 from stickybus.cli.recurring import write_schedules
 from stickybus.cli.target import Json, Url, inspected
+from stickybus.cli.tasks_told import tasks_told
 
 if TYPE_CHECKING:
     from queue_core.cluster.subscriber_sets import Difference
@@ -125,7 +126,7 @@ def status(
         "Queues",
         QUEUE_COLUMNS,
         rows,
-        empty="All queues are empty, and none ended an entry in the last minute.",
+        empty="All queues of entries are empty, and none ended one in the last minute.",
     )
     console().print()
     write_nodes(found.nodes)
@@ -141,9 +142,11 @@ def status(
     if found.schedules:
         console().print()
         write_schedules(found.schedules)
+    for told in filter(None, () if table else tasks_told(url)):
+        say(f"\n{told}")
     dead = sum(queue.dead_letters for queue in found.queues)
     if dead:
-        line = f"{plural(dead, 'dead letter')}. See: stickybus history list --dead-letters"
+        line = f"{plural(dead, 'dead letter')}. See: stickybus failed list"
         say(f"\n{line}")
     held = sum(queue.held_keys for queue in found.queues)
     if held:

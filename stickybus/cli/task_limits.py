@@ -64,6 +64,11 @@ def limit(
 
       stickybus tasks limit -q sms --rate 100 --per 1m --burst 10
     """
+    if concurrency is None and rate is None:
+        raise UsageError(
+            "give --concurrency, --rate or both. To end a limit: stickybus tasks unlimit -q "
+            f"{queue}"
+        )
     with opened() as work:
         made = work.limit(
             queue, concurrency=concurrency, rate=rate, per=_time(per), burst=burst, by=by

@@ -9,8 +9,9 @@ import msgspec
 import typer
 
 from queue_core.model.missed_policy import MissedPolicy
+from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.option_groups import grouped
-from stickybus.cli.output import say, write_json, write_table
+from stickybus.cli.output import remark, say, write_json, write_table
 from stickybus.cli.target import Json
 from stickybus.cli.usage import UsageError
 from stickybus.cli.work import Opening, Queue, opening, seconds, value_of
@@ -69,6 +70,8 @@ def recur(
       stickybus tasks recur -q health --name ping --every 5m -v '{"host": "db1"}'
     """
     given = value_of(value)
+    if (cron is None) == (every is None):
+        raise UsageError("give either --cron or --every")
     interval = None if every is None else seconds(every)
     if interval is not None and timezone is not None:
         raise UsageError("--timezone is of --cron: an interval has none")
@@ -93,6 +96,8 @@ def recur(
 def stop_recurring(*, queue: Queue, name: Name, as_json: Json = False, opened: Opening) -> None:
     """End a recurring schedule of a queue. Tasks that it has inserted stay.
 
+    Exit code 1 if there is no such schedule.
+
     Examples:
       stickybus tasks stop-recurring -q reports --name nightly
     """
@@ -100,9 +105,12 @@ def stop_recurring(*, queue: Queue, name: Name, as_json: Json = False, opened: O
         stopped = work.stop_recurring(queue, name)
     if as_json:
         write_json({"stopped": stopped})
+    elif stopped:
+        say(f"{name} of {queue} was stopped")
     else:
-        end = "was stopped" if stopped else "was not there"
-        say(f"{name} of {queue} {end}")
+        remark(f"stickybus: {queue} has no schedule {name}")
+    if not stopped:
+        raise typer.Exit(BAD_DATA)
 
 
 @grouped(opened=opening)

@@ -20,16 +20,13 @@ app = typer.Typer(
     "service's address.",
 )
 
-for command in (claim, tryclaimid, ins, mod, rm, clear, replay, ts):
-    app.command()(command)
-app.command("qs")(stats)
-app.command("stats")(stats)
-for command in (limit, unlimit, limits, recur, recurring, time, docs, ns):
-    app.command()(command)
-app.command("stop-recurring")(stop_recurring)
-app.command("keep-history")(keep_history)
-app.command()(histories)
-app.command()(finished)
-app.command("truncate-history")(truncate_history)
-app.command("doc-put")(doc_put)
-app.command("doc-rm")(doc_rm)
+PANELS = {
+    "Tasks": (ins, claim, tryclaimid, mod, rm, ts, replay),
+    "Queues": (stats, clear, limit, unlimit, limits, recur, recurring, stop_recurring, time),
+    "History": (keep_history, histories, finished, truncate_history),
+    "Docs": (docs, doc_put, doc_rm, ns),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.command("qs", rich_help_panel="Queues")(stats)

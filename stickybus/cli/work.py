@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 import typer
 
-from queue_core.errors import InvalidRequestError
 from stickybus.cli.moments import duration
 from stickybus.cli.target import connected, url_of
 from stickybus.cli.usage import UsageError
@@ -99,16 +98,13 @@ def opening(
     def opened() -> Iterator[WorkQueue]:
         from work_queue.work_queue import WorkQueue
 
-        try:
-            if url is not None and is_service(url):
-                work = WorkQueue(url, claimant=claimant, tls=tls)
-            else:
-                with connected(url):  # opening it ourselves would make a missing file of SQLite
-                    work = WorkQueue(url_of(url), claimant=claimant, tls=tls)
-            with work:
-                yield work
-        except InvalidRequestError as error:
-            raise UsageError(str(error)) from error
+        if url is not None and is_service(url):
+            work = WorkQueue(url, claimant=claimant, tls=tls)
+        else:
+            with connected(url):  # opening it ourselves would make a missing file of SQLite
+                work = WorkQueue(url_of(url), claimant=claimant, tls=tls)
+        with work:
+            yield work
 
     return opened
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import signal
 import sys
@@ -143,16 +144,33 @@ def _runnables(found: Any, target: str) -> list[Runnable]:
         except Exception as error:
             _pass_own(error)
             raise UsageError(f"{target}() failed: {_told(error)}") from error
+    if inspect.iscoroutine(found):
+        found.close()
+        raise UsageError(
+            f"{target} is a coroutine function: let a plain function (def, not async def) return "
+            "the bus or service. Its handlers may be coroutine functions"
+        )
     runnables = list(found) if isinstance(found, list | tuple) else [found]
     for runnable in runnables:
         if not isinstance(runnable, PersistentBus | NotificationService):
-            raise UsageError(
-                f"{target} gives a {type(runnable).__name__}, neither a PersistentBus nor a "
-                "NotificationService"
-            )
+            raise UsageError(_refusal(target, runnable))
     if not runnables:
         raise UsageError(f"{target} gives an empty list")
     return runnables
+
+
+def _refusal(target: str, found: object) -> str:
+    from work_queue.workers.worker import Worker
+
+    if isinstance(found, Worker):
+        return (
+            f"{target} gives a Worker of a work queue, which runs by itself: call its method "
+            "run() in a script of yours"
+        )
+    return (
+        f"{target} gives an object of type {type(found).__name__}, neither a PersistentBus nor a "
+        "NotificationService"
+    )
 
 
 def _pass_own(error: Exception) -> None:

@@ -22,7 +22,7 @@ from tests import requirements as needs
 
 SHOP = """
 import os, pathlib, time
-from stickybus import BusConfig, NotificationService, PersistentBus
+from stickybus import BusConfig, NotificationService, PersistentBus, Worker, WorkQueue
 
 config = BusConfig(handler_threads=2, max_failure_retries=0, poll_interval_seconds=0.2)
 bus = PersistentBus(os.environ["STICKYBUS_URL"], config)
@@ -46,6 +46,12 @@ number = 7
 nothing = []
 def broken():
     raise ValueError("no shop today")
+
+def jobs():
+    return Worker(WorkQueue(os.environ["STICKYBUS_URL"]), print, "mail")
+
+async def later():
+    return bus
 """
 
 
@@ -174,7 +180,12 @@ def test_a_worker_runs_a_bus_and_a_service_and_serves_metrics(
         ("shop", "is not MODULE:OBJECT"),
         ("nowhere:bus", "there is no module 'nowhere'"),
         ("shop:nope", "shop has no 'nope'"),
-        ("shop:number", "gives a int, neither a PersistentBus nor a NotificationService"),
+        ("shop:number", "an object of type int, neither a PersistentBus nor a NotificationService"),
+        (
+            "shop:jobs",
+            "gives a Worker of a work queue, which runs by itself: call its method run()",
+        ),
+        ("shop:later", "shop:later is a coroutine function: let a plain function"),
         ("shop:nothing", "gives an empty list"),
         ("shop:broken", "ValueError: no shop today"),
         ("closed:bus", "No module named 'nonexistent_dependency'"),

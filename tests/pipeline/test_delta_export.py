@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from sqlalchemy import URL
 
+from bus.persistent import PersistentBus
 from history_pipeline import Exported, erase_archived, export_delta
 from history_pipeline.errors import (
     ArchiveConflictError,
@@ -274,6 +275,20 @@ def test_where_nothing_was_archived_nothing_is_written(source: str, target: str)
     with pytest.raises(ArchiveNotFoundError):
         export_delta(source, target)
     assert not Path(target).exists()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_archive_that_holds_no_run_yet_is_not_exported(
+    database_url: URL, source: str, target: str, capsys: pytest.CaptureFixture[str], *, known: bool
+) -> None:
+    PersistentBus(database_url).close()
+    Path(source, "bus_events", "manifests").mkdir(parents=True)
+    url = ["--url", database_url.render_as_string(hide_password=False)] if known else []
+    assert main(["history", "export", "--in", source, "--to", target, *url]) == 1
+    assert "nothing was archived to" in capsys.readouterr().err
+    assert not Path(target).exists()
+    assert main(["history", "log", "--in", source, *url]) == 0
+    assert capsys.readouterr().out == "Nothing was archived of bus_events yet.\n"
 
 
 @pytest.mark.usefixtures("archived")

@@ -40,6 +40,8 @@ class Cli:
         self._capsys = capsys
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("STICKYBUS_URL", self.url)
+        # Processes of xdist have it: tables would leave columns out.
+        monkeypatch.delenv("COLUMNS", raising=False)
 
     def __call__(self, *arguments: str, stdin: bytes | io.BytesIO = b"", expect: int = 0) -> Done:
         given = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin

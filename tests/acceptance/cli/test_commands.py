@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import platform
 import sqlite3
+from contextlib import closing
 from importlib.metadata import Distribution, PackageNotFoundError, version
 
 import pytest
 from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
+from notifications.service import NotificationService
+from queue_core.model.config import BusConfig
 from tests.acceptance.cli.running import Cli, MakeCli
 
 
@@ -46,6 +49,23 @@ def test_every_command_has_examples_and_json(
     assert "Example" in shown
     assert f"stickybus {' '.join(command)}" in shown
     assert "--json" in shown
+
+
+@pytest.mark.sqlite
+def test_help_is_as_wide_as_the_terminal_and_names_all_parts(
+    make_cli: MakeCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = make_cli(URL.create("sqlite", database="none.db"))
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = cli("--help").out
+    for panel in ("Entries and queues", "Work queue", "History", "Operation"):
+        assert panel in whole
+    assert "a work queue" in whole
+    assert " Commands " not in whole
+    lines = [line.strip() for line in cli("status", "--help").out.splitlines()]
+    first = next(number for number, line in enumerate(lines) if line.startswith("READY entries"))
+    assert min(map(len, lines[first : first + 5])) > 65
+    assert "stickybus status" in lines
 
 
 @pytest.mark.parametrize(
@@ -148,19 +168,61 @@ def test_a_queue_is_paused_listed_and_resumed(cli: Cli, bus: PersistentBus) -> N
     assert cli("pauses").out == "Nothing is paused.\n"
 
 
-def test_a_pause_of_a_queue_that_is_not_known_is_told(cli: Cli, bus: PersistentBus) -> None:
+def test_a_pause_of_a_queue_that_is_not_known_is_told(
+    cli: Cli, bus: PersistentBus, database_url: URL
+) -> None:
     told = cli("pause", "buss", "--json")
     assert told.json["queue_name"] == "buss"
-    assert "no live node serves it" in told.err
+    assert "no node has served it" in told.err
     assert "stickybus resume buss --table bus_events" in told.err
-
-    bus.post({}, event_name="a")
     assert cli("pause", "bus").err == ""
-    bus.clear()
-    assert "no live node" in cli("pause", "bus").err
-    bus.subscribe("a", print)
+    with closing(PersistentBus(database_url, BusConfig(name="orders"))) as orders:
+        orders.subscribe("a", print)
+        assert "no node has served it" in cli("pause", "orders").err
+        orders.post({}, event_name="a")
+        assert cli("pause", "orders").err == ""
+        orders.clear()
+        with orders:
+            assert cli("pause", "orders").err == ""
+    assert cli("pause", "orders").err == ""
+
+
+def test_a_pause_of_a_handler_that_no_node_has_is_told(cli: Cli, bus: PersistentBus) -> None:
+    bus.subscribe("a", print, name="mails")
+    assert cli("pause", "bus", "--handler", "mailz").err == ""
     with bus:
-        assert cli("pause", "bus").err == ""
+        assert cli("pause", "bus", "--handler", "mails").err == ""
+    told = cli("pause", "bus", "--handler", "mailz").err
+    assert told.startswith("No node has a subscriber mailz of bus, but mails: is the name right?")
+    assert "stickybus resume bus --table bus_events --handler mailz" in told
+
+
+def test_a_queue_of_another_table_is_refused_with_its_table(
+    cli: Cli, bus: PersistentBus, database_url: URL
+) -> None:
+    with closing(NotificationService(database_url)) as service:
+        service.create_queue("shop", "mails", print).schedule({}, delay=3_600)
+    named = "shop:mails is no queue of bus_events, but one of notifications: add --table"
+    for command in (("pause",), ("resume",), ("limit", "--concurrency", "1"), ("unlimit",)):
+        assert named in cli(*command, "shop:mails", expect=2).err
+    assert cli("pauses", "--json").json == cli("limits", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("limit", "bus", "--concurrency", "0"),
+        ("limit", "bus", "--rate", "1", "--per", "1x"),
+        ("limit", "bus", "--rate", "1", "--per", "0s"),
+        ("pause", "bus", "--handler", ""),
+        ("tasks", "limit", "-q", "mail", "--concurrency", "0"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_is_not_allowed_is_a_usage_error(
+    cli: Cli, bus: PersistentBus, arguments: tuple[str, ...]
+) -> None:
+    cli(*arguments, expect=2)
 
 
 def test_what_is_not_there_is_told_with_the_next_step(cli: Cli, bus: PersistentBus) -> None:
@@ -188,8 +250,8 @@ def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -
     assert cli("limits").out == "Nothing is limited.\n"
     doubted = cli("limit", "shop:mails", "--concurrency", "1")
     assert (
-        "No entry is in the queue shop:mails of bus_events, and no live node serves it: is the "
-        "name right? To take the limit back: stickybus unlimit shop:mails --table bus_events"
+        "No entry is in the queue shop:mails of bus_events, and no node has served it: is the name "
+        "right? To take the limit back: stickybus unlimit shop:mails --table bus_events"
     ) in doubted.err
     assert "shop:mails is limited" in doubted.out
     cli("unlimit", "shop:mails")

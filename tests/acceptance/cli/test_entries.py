@@ -77,6 +77,8 @@ def test_what_cant_be_retried_is_told_and_the_rest_is_done(cli: Cli, bus: Persis
     assert f"entry {live} is AVAILABLE" in done.err
     assert "no entry 999" in done.err
     assert f"entry {failed} is tried again as" in done.out
+    assert all(line.startswith("stickybus: ") for line in done.err.splitlines())
+    assert "--force" in cli("entries", "retry", str(failed), expect=1).err
 
 
 def test_entries_are_removed_by_id_and_by_key(cli: Cli, bus: PersistentBus) -> None:
@@ -115,6 +117,23 @@ def test_failed_entries_are_listed_by_their_error(cli: Cli, failed: list[int]) -
     assert [entry["record_id"] for entry in by_text] == failed[1:2]
     assert cli("failed", "list", "--error-type", "ValueError", "--json").json == []
     assert cli("failed", "list", "--since", "1h", "--before", "1h", "--json").json == []
+
+
+def test_a_narrow_table_folds_nothing_but_has_fewer_columns_and_cuts_errors(
+    cli: Cli, failed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    title, *head, first, _, _ = cli("failed", "list").out.splitlines()
+    assert title == "Failed entries of all tables"
+    assert head[-1].split()[:3] == ["TABLE", "ID", "QUEUE"]
+    assert first.rstrip().endswith("…")
+    assert len(first) <= 80
+
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = cli("failed", "list").out
+    assert shown.count("TABLE ") == len(failed)
+    assert "TimeoutError" in shown
+    assert cli("failed", "list", "--json").json[0]["record_id"] == failed[-1]
 
 
 def test_failed_entries_are_shown_and_with_yes_retried(

@@ -58,8 +58,9 @@ def test_history_is_truncated_by_age_and_state_and_live_entries_stay(
 
 
 def test_only_states_of_history_can_be_truncated(cli: Cli) -> None:
-    assert "AVAILABLE" in cli("history", "truncate", "--state", "AVAILABLE", expect=1).err
-    cli("history", "truncate", "--state", "NONSENSE", expect=2)
+    assert "AVAILABLE" in cli("history", "truncate", "--state", "available", expect=2).err
+    refused = cli("history", "truncate", "--state", "NONSENSE", expect=2).err
+    assert "Invalid value for '--state': 'NONSENSE' is not one of" in refused
 
 
 # -- schema --------------------------------------------------------------------------------------

@@ -49,6 +49,31 @@ def test_status_counts_entries_by_where_they_stand(
         assert heading in table
 
 
+def test_status_fits_the_columns_of_the_terminal(
+    cli: Cli, bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus.post({}, event_name="New")
+    wide = cli("status").out.splitlines()[1].split()
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("status").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["TABLE", "QUEUE", "READY", "OLDEST", "READY", "POSTED/S"]
+    assert {"LIMITED", "PROCESSED/S"} < set(wide)
+    assert lines[2].split()[-1] == "0.017"
+
+
+def test_status_and_recurring_tell_that_there_is_a_work_queue(cli: Cli, bus: PersistentBus) -> None:
+    tasks = "2 tasks in 1 queue of the work queue. See: stickybus tasks stats"
+    schedules = "1 recurring schedule of the work queue. See: stickybus tasks recurring"
+    assert "work queue" not in cli("status").out + cli("recurring").out
+    cli("tasks", "ins", "-q", "mail", "-v", "1", "-v", "2")
+    cli("tasks", "recur", "-q", "health", "--name", "ping", "--every", "1h")
+    assert tasks in cli("status").out
+    for command in ("status", "recurring"):
+        assert schedules in cli(command).out
+        assert "work queue" not in cli(command, "--table", "bus_events").out
+
+
 def test_status_shows_running_entries_and_a_live_lease(cli: Cli, bus: PersistentBus) -> None:
     found: list[Any] = []
     bus.subscribe(
@@ -102,7 +127,7 @@ def test_status_counts_dead_letters_and_tells_the_newest(cli: Cli, bus: Persiste
     assert datetime.fromisoformat(queue["newest_dead_letter"]) == datetime.fromisoformat(
         newest["finished_date"]
     )
-    assert "2 dead letters. See: stickybus history list --dead-letters" in cli("status").out
+    assert "2 dead letters. See: stickybus failed list" in cli("status").out
     cli("entries", "retry", str(newest["record_id"]))
     (left,) = cli("history", "list", "--dead-letters", "--json").json
     assert left["record_id"] < newest["record_id"]

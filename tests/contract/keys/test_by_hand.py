@@ -199,9 +199,9 @@ def test_the_command_line_lists_shows_and_releases(
     assert "queued" in capsys.readouterr().out
     assert main(["keys", "release", "a", *url]) == 0
     assert main(["keys", "release", "a", *url]) == 1
-    assert "No entry has the key a of bus" in capsys.readouterr().err
+    assert "stickybus: no entry has the key a of bus" in capsys.readouterr().err
     assert main(["keys", "show", "a", *url]) == 1
-    assert capsys.readouterr().err == "No entry has the key a of bus.\n"
+    assert capsys.readouterr().err == "stickybus: no entry has the key a of bus\n"
     assert main(["keys", "show", "a", "--json", *url]) == 1
     assert json.loads(capsys.readouterr().out)[0]["state"] == "unknown"
     poster.bus.post(Order(2), key="b")

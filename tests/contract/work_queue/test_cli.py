@@ -143,6 +143,7 @@ def test_queues_are_limited(run: Run, work: WorkQueue) -> None:
     assert run("unlimit", "-q", "a", "--json") == {"unlimited": False}
     assert run("limit", "-q", "a", "--rate", "2", "--json")["rate"] == 2
     assert "2 in 60 s" in run("limit", "-q", "a", "--rate", "2", "--per", "60")
+    assert "--concurrency, --rate or both" in run("limit", "-q", "a", expect=2)
     for per in ("1e300", "nan", "soon"):
         assert per in run("limit", "-q", "a", "--rate", "2", "--per", per, expect=2)
 
@@ -162,7 +163,11 @@ def test_tasks_are_inserted_again_and_again(run: Run, work: WorkQueue) -> None:
     refused = run("recur", *beat, "--every", "5m", "--timezone", "Europe/Berlin", expect=2)
     assert "an interval has none" in refused
     assert "beat of b was stopped" in run("stop-recurring", *beat)
-    assert run("stop-recurring", *beat, "--json") == {"stopped": False}
+    assert "b has no schedule beat" in run("stop-recurring", *beat, expect=1)
+    assert "give either --cron or --every" in run("recur", *beat, expect=2)
+    four = run("recur", *beat, "--cron", "0 3 * *", expect=2)
+    assert "five fields" in four
+    assert "unpack" not in four
 
 
 def test_a_task_is_changed_at_its_newest_version(run: Run, work: WorkQueue) -> None:
