@@ -68,7 +68,7 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "no node knows their type or queue. They end FAILED after unknown_retention_days "
                 "(14).",
                 "Deploy a node that handles them; which types: stickybus entries list --table "
-                f"{statements.main.name} --queue {row.queue_name}",
+                f"{statements.main.name} --queue {shlex.quote(row.queue_name)}",
             )
 
 
@@ -144,7 +144,8 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"FAILED, the newest {lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and "
                 "nobody has retried them.",
                 f"stickybus history list --dead-letters --table {statements.main.name} --queue "
-                f"{row.queue_name} # then stickybus entries retry ID..., or discard ID...",
+                f"{shlex.quote(row.queue_name)} # then stickybus entries retry ID..., or discard "
+                "ID...",
             )
 
 
