@@ -15,7 +15,7 @@ from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, counted, lasting
 from sql.families import KEYS
-from sql.statements.base import due_since
+from sql.statements.base import due_since, full_name
 from sql.statements.entries import Statements
 
 WAITING_SECONDS = 600.0
@@ -190,6 +190,24 @@ def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding
             )
 
 
+def cut_off_division(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """What a division of history into partitions has left that was cut off."""
+    ways = scope.dialect
+    for statements in scope.statements():
+        past = statements.past
+        left = ways.partitions.leftover(connection, past)
+        if left is not None and ways.lock_holder(connection, past.name) is None:
+            yield Finding(
+                "cut-off-division",
+                Severity.DANGER,
+                past.name,
+                f"a division of {past.name} into partitions was cut off, and has left the "
+                f"constraint {left}. A day or more after the division no outcome can be written, "
+                "and handlers run again. Either no node runs, or none may change tables.",
+                f"ALTER TABLE {full_name(connection, past)} DROP CONSTRAINT {left}",
+            )
+
+
 ENTRY_CHECKS: tuple[Check, ...] = (
     waiting_entries,
     parked_entries,
@@ -197,4 +215,5 @@ ENTRY_CHECKS: tuple[Check, ...] = (
     dead_letters,
     retention,
     missing_partitions,
+    cut_off_division,
 )
