@@ -60,7 +60,8 @@ class Recurring(Rescheduling):
 
         Every node may declare the schedule at its start: the same rule changes nothing. Another
         rule or payload under the same name replaces it, for all nodes. Another `missed` alone
-        leaves it where it stands.
+        leaves it where it stands. With other dates it starts anew: a date of the old rule that is
+        due but has not fired yet never fires.
 
         Args:
             name: Names the schedule within its queue.

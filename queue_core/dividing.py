@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
+from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.names import table_fault
@@ -36,7 +39,8 @@ def partition_history(
         The partitions of the history, the oldest first.
 
     Raises:
-        ConfigurationError: An argument is not allowed, or the database has no partitions.
+        ConfigurationError: An argument is not allowed, the database has no partitions, or the
+            history has what a division would lose.
         SchemaError: There is no such table, or its schema is of another version.
         LifecycleError: Another call truncates, archives or forgets this history.
         DatabaseUnreachableError: The database does not answer.
@@ -78,5 +82,21 @@ def _divided(database: Database, table: str, period: Period) -> list[Partition]:
                 "changed. Call again when it has ended.",
                 table=past.name,
             )
+        obstacle = database.fetch(partial(ways.partitions.obstacle, past=past))
+        if obstacle is not None and not partitioning.partitions(database, past):
+            raise ConfigurationError(
+                f"{past.name} has {obstacle}, which the divided table would lack. Nothing was "
+                "changed. Drop them, call again, and give them to the divided table.",
+                key="table",
+                value=table,
+            )
         now = database.fetch(ways.database_now)
-        return partitioning.divide(database, connection, past, period=period, now=now)
+        try:
+            return partitioning.divide(database, connection, past, period=period, now=now)
+        except IntegrityError as error:
+            raise ConfigurationError(
+                f"{past.name} has rows with a finished_date that is yet to come: {error.orig}. "
+                "Nothing was changed. Correct or delete these rows, and call again.",
+                key="table",
+                value=table,
+            ) from error

@@ -58,6 +58,8 @@ class Dialect:
     """Callers' connections by this database's own driver."""
     _limits: TimeLimits
     """Of the connections, since `connect_options`."""
+    _least_lock_limit = 0.0
+    """The shortest wait for a lock, in seconds, that a session can be limited to."""
 
     def statements_for(self, family: Family[S]) -> type[S]:
         """The class of the statements on a family's tables, as this database takes them."""
@@ -219,6 +221,10 @@ class Dialect:
         """Whether the same transaction may succeed when it is run again."""
         raise NotImplementedError
 
+    def is_duplicate(self, error: DBAPIError) -> bool:
+        """Whether a statement was refused because a unique key of a row is taken."""
+        raise NotImplementedError
+
     def is_stale(self, error: BaseException) -> bool:
         """Whether a driver's error says that its session can't write any more.
 
@@ -236,11 +242,14 @@ class Dialect:
         return datetime.fromtimestamp(time.time(), UTC)
 
     @contextmanager
-    def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """Let the session wait for a lock no longer than that in this block."""
+    def impatient(self, connection: Connection, seconds: float) -> Iterator[float]:
+        """Let the session wait for a lock no longer than that in this block.
+
+        Yields the seconds that it waits: a server may have a least limit.
+        """
         self._limit_lock_waits(connection, seconds)
         try:
-            yield
+            yield max(seconds, self._least_lock_limit)
         finally:
             connection.rollback()
             self._limit_lock_waits(connection, self._limits.lock)

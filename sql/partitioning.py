@@ -5,11 +5,14 @@ A change of the partitions of a history holds its named lock (`Database.holding`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from sqlalchemy import Connection, Table
+from sqlalchemy.exc import SQLAlchemyError
 
 from sql.database import Database
 from sql.partitions import MARGIN, Partition, Span, spans
@@ -21,6 +24,12 @@ LOCK_SECONDS = 0.05
 
 Outcomes that come meanwhile wait behind it.
 """
+PAUSE_SHARE = 10
+"""A pause between two tries is so many times as long as a try waits, so that outcomes get on."""
+DROP = Patience(seconds=30.0, pause_seconds=0.1, longest_pause_seconds=2.0)
+"""The drop of a partition. Its rows can be deleted in batches, if a reader of history stays."""
+BRIEFLY = Patience(seconds=5.0)
+"""A change that a later look makes up for."""
 COUNTED = 10_000
 """Rows of a dropped partition that are counted; of more the database's statistics tell."""
 
@@ -42,8 +51,28 @@ def divide(
     else:
         wanted = spans(period, period.end(now + MARGIN), now)
         ways = database.dialect.partitions
-        _change(database, connection, partial(ways.divide, connection, past, wanted), UPGRADE_STEP)
+        step = partial(ways.divide, connection, past, wanted)
+        try:
+            _change(database, connection, step, UPGRADE_STEP)
+        except BaseException:
+            with suppress(SQLAlchemyError):  # nodes and truncations will do it
+                drop_leftover(database, connection, past)
+            raise
     return partitions(database, past)
+
+
+def leftover(database: Database, past: Table) -> str | None:
+    """The constraint that a division which was cut off has left on a history; None if none has."""
+    return database.fetch(partial(database.dialect.partitions.leftover, past=past))
+
+
+def drop_leftover(database: Database, connection: Connection, past: Table) -> bool:
+    """Drop the constraint that a division which was cut off has left. False if there is none."""
+    if leftover(database, past) is None:
+        return False
+    drop = partial(database.dialect.partitions.drop_leftover, connection, past)
+    _change(database, connection, drop, BRIEFLY)
+    return True
 
 
 def are_missing(database: Database, past: Table, *, now: datetime) -> bool:
@@ -79,27 +108,31 @@ def _missing(found: Sequence[Partition], now: datetime, period: Period | None = 
     return [] if by is None else spans(by, since, now)
 
 
-def drop_ended(database: Database, connection: Connection, past: Table, *, before: datetime) -> int:
-    """Drop the partitions all of whose rows ended before a date.
+def drop_ended(
+    database: Database, connection: Connection, past: Table, *, before: datetime
+) -> Iterator[int]:
+    """Drop the partitions all of whose rows ended before a date, one with each step.
 
     The newest that has an end stays: its name tells by which period the next are made.
 
-    Returns the number of rows; of a partition with more than `COUNTED` it is a guess.
+    Yields the number of rows of each; of a partition with more than `COUNTED` it is a guess. Raises
+    DBAPIError if a lock was not had in time.
     """
-    ways, rows = database.dialect.partitions, 0
+    ways = database.dialect.partitions
     ended = [one for one in partitions(database, past) if one.until is not None]
     for one in ended[:-1]:
         if one.until is not None and one.until > before:
             break
         counted = database.fetch(partial(ways.count, past=past, partition=one, most=COUNTED + 1))
-        rows += max(counted, one.rows) if counted > COUNTED else counted
-        _change(database, connection, partial(ways.drop, connection, past, one), UPGRADE_STEP)
-    return rows
+        rows = max(counted, one.rows) if counted > COUNTED else counted
+        _change(database, connection, partial(ways.drop, connection, past, one), DROP)
+        yield rows
 
 
 def _change(
     database: Database, connection: Connection, change: partial[None], patience: Patience
 ) -> None:
     connection.rollback()
-    with database.dialect.impatient(connection, LOCK_SECONDS):
-        database.persist(change, patience, connection.rollback)
+    with database.dialect.impatient(connection, LOCK_SECONDS) as seconds:
+        pausing = replace(patience, shortest_pause_seconds=PAUSE_SHARE * seconds)
+        database.persist(change, pausing, connection.rollback)

@@ -95,8 +95,25 @@ class Partitions:
     def divide(self, connection: Connection, past: Table, wanted: Sequence[Span]) -> None:
         """Divide a history.
 
-        Its rows are before the first span. Commits.
+        Its rows are before the first span. Commits. If it raises, there may be a `leftover`.
         """
+        raise NotImplementedError
+
+    def obstacle(self, connection: Connection, past: Table) -> str | None:
+        """What a history has that a division would lose, as a message says it; None if nothing."""
+        del connection, past
+        return None
+
+    def leftover(self, connection: Connection, past: Table) -> str | None:
+        """The constraint that a division sets for its time, where one that was cut off left it.
+
+        Soon it refuses all outcomes. None if there is none.
+        """
+        del connection, past
+        return None
+
+    def drop_leftover(self, connection: Connection, past: Table) -> None:
+        """Drop that constraint. Commits."""
         raise NotImplementedError
 
     def add(self, connection: Connection, past: Table, span: Span) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import tenacity
@@ -35,10 +35,12 @@ class Patience:
     """
     longest_pause_seconds: float = 1.0
     """The limit of the doubling."""
+    shortest_pause_seconds: float = 0.0
+    """Of each pause, the one before the second run among them, whatever the others say."""
 
     def within(self, seconds: float) -> Patience:
         """The same limits, and another on the time."""
-        return Patience(self.runs, seconds, self.pause_seconds, self.longest_pause_seconds)
+        return replace(self, seconds=seconds)
 
 
 OWN_TRANSACTION = Patience(runs=8)
@@ -69,7 +71,9 @@ def persist(
     patience: Patience,
     between: Callable[[], None] = _nothing,
 ) -> T:
-    """Call `run`, and again after an error that passes. The second call comes at once.
+    """Call `run`, and again after an error that passes.
+
+    The second call comes at once, but for the shortest pause.
 
     Args:
         run: Has no effect if it raises an error that passes.
@@ -87,11 +91,14 @@ def persist(
         if patience.runs <= 1 or time.monotonic() >= deadline or not may_succeed(error):
             raise
     between()
+    time.sleep(patience.shortest_pause_seconds)
     again = tenacity.Retrying(
         retry=tenacity.retry_if_exception(may_succeed),
         stop=_over(patience.runs - 1, deadline),
         wait=tenacity.wait_random_exponential(
-            multiplier=patience.pause_seconds, max=patience.longest_pause_seconds
+            multiplier=patience.pause_seconds,
+            max=patience.longest_pause_seconds,
+            min=patience.shortest_pause_seconds,
         ),
         before_sleep=lambda _state: between(),
         reraise=True,

@@ -36,7 +36,6 @@ from queue_core.storage.store import Store
 from sql import partitioning
 from sql.families import NODES
 from sql.statements import nodes
-from sql.transient import OWN_TRANSACTION
 
 log = get_logger(__name__)
 
@@ -128,24 +127,29 @@ class Reaper:
                 pass
 
     def _make_partitions(self, store: Store) -> None:
-        """Make the next partitions of a divided history, unless somebody changes it just now."""
+        """Make the next partitions of a divided history, unless somebody changes it just now.
+
+        What a division that was cut off has left is undone.
+        """
         table, now = store.config.table, self._node.clock.monotonic()
         if now < self._partitions_at.get(table, now):
             return
         self._partitions_at[table] = now + PARTITION_SECONDS
         database, past = store.database, store.statements.past
-        if not partitioning.are_missing(database, past, now=store.clock.now()):
+        left = partitioning.leftover(database, past) is not None
+        if not left and not partitioning.are_missing(database, past, now=store.clock.now()):
             return
         try:
             with database.holding(store.config.history_table) as connection:
                 made = 0
                 if connection is not None:
+                    partitioning.drop_leftover(database, connection, past)
                     made = partitioning.make_ahead(
                         database,
                         connection,
                         past,
                         now=store.clock.now(),
-                        patience=OWN_TRANSACTION,
+                        patience=partitioning.BRIEFLY,
                     )
         except DBAPIError as error:
             # A role that may not change tables, or a lock that was not had. The last partition

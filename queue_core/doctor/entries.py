@@ -15,7 +15,7 @@ from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, counted, lasting
 from sql.families import KEYS
-from sql.statements.base import due_since
+from sql.statements.base import due_since, full_name
 from sql.statements.entries import Statements
 
 WAITING_SECONDS = 600.0
@@ -68,7 +68,7 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "no node knows their type or queue. They end FAILED after unknown_retention_days "
                 "(14).",
                 "Deploy a node that handles them; which types: stickybus entries list --table "
-                f"{statements.main.name} --queue {row.queue_name}",
+                f"{statements.main.name} --queue {shlex.quote(row.queue_name)}",
             )
 
 
@@ -143,8 +143,8 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"{counted(row.entries)} of {row.queue_name!r} in {statements.main.name} ended "
                 f"FAILED, the newest {lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and "
                 "nobody has retried them.",
-                f"stickybus failed list --table {statements.main.name} --queue {row.queue_name} "
-                "# then stickybus failed retry, or failed discard",
+                f"stickybus failed list --table {statements.main.name} --queue "
+                f"{shlex.quote(row.queue_name)} # then stickybus failed retry, or failed discard",
             )
 
 
@@ -189,6 +189,24 @@ def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding
             )
 
 
+def cut_off_division(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """What a division of history into partitions has left that was cut off."""
+    ways = scope.dialect
+    for statements in scope.statements():
+        past = statements.past
+        left = ways.partitions.leftover(connection, past)
+        if left is not None and ways.lock_holder(connection, past.name) is None:
+            yield Finding(
+                "cut-off-division",
+                Severity.DANGER,
+                past.name,
+                f"a division of {past.name} into partitions was cut off, and has left the "
+                f"constraint {left}. A day or more after the division no outcome can be written, "
+                "and handlers run again. Either no node runs, or none may change tables.",
+                f"ALTER TABLE {full_name(connection, past)} DROP CONSTRAINT {left}",
+            )
+
+
 ENTRY_CHECKS: tuple[Check, ...] = (
     waiting_entries,
     parked_entries,
@@ -196,4 +214,5 @@ ENTRY_CHECKS: tuple[Check, ...] = (
     dead_letters,
     retention,
     missing_partitions,
+    cut_off_division,
 )

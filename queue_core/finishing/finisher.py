@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, IntegrityError
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
@@ -61,7 +61,10 @@ Posts have the database meanwhile.
 IDLE_SECONDS = 60.0
 """The pause of a loop that has no outcomes; the next one wakes it."""
 
-_OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
+_OF_ONE = (
+    *(DataError, IntegrityError, HistoryConflictError),
+    *(ValueError, TypeError, OverflowError),
+)
 """Errors of the database or of encoding that are about an outcome itself.
 
 Another try would meet them again.

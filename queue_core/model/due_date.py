@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from queue_core.errors import InvalidPostError
+from queue_core.runtime.arguments import to_float
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 
@@ -32,7 +33,7 @@ def due_date(
     if at is not None:
         return in_utc(at, key="at", queue_name=queue_name)
     try:
-        length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
+        length = delay if isinstance(delay, timedelta) else timedelta(seconds=to_float(delay))
         if length < timedelta():
             raise _not_a_delay(delay, queue_name)
         return now() + length

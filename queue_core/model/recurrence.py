@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
-from typing import Self, SupportsFloat
+from typing import Self
 
 import msgspec
 
 from queue_core.errors import InvalidPostError, StickybusError
 from queue_core.model.cron import CRON, cron_rule, invalid, plain_line, zone_of
 from queue_core.model.missed_policy import MissedPolicy
+from queue_core.runtime.arguments import to_float
 from queue_core.runtime.clock import in_utc
 
 MAX_FIRINGS = 1000
@@ -213,11 +214,8 @@ def parse(
     seconds = (
         every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
     )
-    # A text would be taken for a number, and True for a second.
-    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
-        raise invalid("every", every_seconds, _INTERVAL)
     try:
-        expression = f"{float(seconds):.15g}"
+        expression = f"{to_float(seconds):.15g}"
     except (OverflowError, TypeError, ValueError) as error:
         raise invalid("every", every_seconds, _INTERVAL) from error
     return Recurrence(

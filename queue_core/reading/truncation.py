@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -14,10 +15,13 @@ from queue_core.model.states import State, States, several
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.log import get_logger
 from queue_core.runtime.shown import shown
 from queue_core.storage.store import Store
 from sql import partitioning
 from sql.transient import EMPTYING
+
+log = get_logger(__name__)
 
 DELETE_BATCH = 2_000
 """Rows that one transaction deletes."""
@@ -67,11 +71,18 @@ class Truncation:
         if progress is not None:
             function(progress, key="progress")
         with exclusive_history(self._store) as locked:
+            self._undo_division(locked)
             if limit is None and wanted is None:
                 emptied = self._empty(progress)
                 if emptied is not None:
                     return emptied
             return self._delete(locked, limit, wanted, progress)
+
+    def _undo_division(self, locked: Connection) -> None:
+        """Undo what a division that was cut off has left: soon no outcome could be written."""
+        store, past = self._store, self._store.statements.past
+        with _unless_refused("division_not_undone", past.name):
+            partitioning.drop_leftover(store.database, locked, past)
 
     def _empty(self, progress: Progress | None) -> int | None:
         store, statements = self._store, self._store.statements
@@ -83,7 +94,9 @@ class Truncation:
                 return statements.empty_history(connection, recent_since)
 
         guessed = 0 if older is not None else store.database.fetch(statements.guessed_history)
-        recent = store.database.persist(once, EMPTYING)
+        recent: int | None = None
+        with _unless_refused("history_not_emptied", statements.past.name):
+            recent = store.database.persist(once, EMPTYING)
         if recent is None:
             return None
         rows = max(guessed, recent) if older is None else older + recent
@@ -104,7 +117,11 @@ class Truncation:
         until = now if before is None else min(before, now)
         deleted = total = 0
         if states is None:
-            deleted = partitioning.drop_ended(store.database, locked, statements.past, before=until)
+            past = statements.past
+            dropped = partitioning.drop_ended(store.database, locked, past, before=until)
+            with _unless_refused("partition_not_dropped", past.name):
+                for rows in dropped:
+                    deleted += rows
         if progress is not None:
             total = deleted + (self._count(until, states) or 0)
             progress(deleted, total)
@@ -137,6 +154,21 @@ class Truncation:
             if error.connection_invalidated:
                 raise
             return None
+
+
+@contextmanager
+def _unless_refused(event: str, table: str) -> Iterator[None]:
+    """Log an error of the database in this block, and go on: batches need no such change.
+
+    The role may not change tables, or a lock was not had. Without the connection, which holds the
+    history's lock, nothing goes on.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        log.warning(event, table=table, error=str(error.orig))
 
 
 def _terminal(states: States) -> list[str]:

@@ -9,7 +9,7 @@ import inspect
 import math
 import threading
 from contextlib import suppress
-from typing import TypeGuard
+from typing import SupportsFloat, TypeGuard
 
 from queue_core.errors import ConfigurationError
 from queue_core.runtime.shown import shown
@@ -50,6 +50,16 @@ def is_number(value: object) -> TypeGuard[int | float]:
         return not math.isnan(value)
     except OverflowError:
         return False
+
+
+def to_float(value: object) -> float:
+    """The float of any kind of number. Raises TypeError, ValueError or OverflowError.
+
+    A text is no number, and neither is a truth value.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
+        raise TypeError
+    return float(value)
 
 
 def wait_seconds(value: object, *, key: str) -> float:

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 import msgspec
-from sqlalchemy import ColumnElement, FromClause
+from sqlalchemy import ColumnElement, FromClause, func
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.posting import SearchKey
@@ -98,7 +98,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         found = list[ColumnElement[bool]]()
         if self.error_type is not None:
             head = f"{storable_name(self.error_type, 'error_type')}:"
-            found.append(table.c.last_error.startswith(head, autoescape=True))
+            # LIKE takes capitals for small letters on some databases.
+            found.append(func.substr(table.c.last_error, 1, len(head)) == head)
         if self.error_text is not None:
             text = storable_name(self.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
             found.append(table.c.last_error.icontains(text, autoescape=True))

@@ -266,7 +266,7 @@ class _Recording:
                 claim=None if self._limited else taking,
             )
         except IntegrityError as error:
-            if not batch.ids:
+            if not batch.ids or not self._store.database.dialect.is_duplicate(error):
                 raise
             ids, table = ", ".join(map(str, batch.ids[:10])), self._store.config.history_table
             raise HistoryConflictError(

@@ -113,7 +113,7 @@ class ScheduleStore:
         """Insert a notification for each of `dates` and move the schedule on, both or neither.
 
         With `lock_seconds` it waits no longer for a lock, and raises LockRefusedError. False if
-        another node moved it on first: nothing was inserted.
+        another node has moved it on, or somebody has changed it: nothing was inserted.
         """
         store, now = self._store, self._store.clock.now()
         common = store.rows.common(schedule.queue_name, now, creator=creator, lane=lane)
@@ -130,18 +130,13 @@ class ScheduleStore:
         rows = [{**common, **payload, "effective_date": date} for date in dates]
 
         def work(connection: Connection) -> bool:
-            moved = self._schedules.advance(
-                connection,
-                self._table,
-                schedule.queue_name,
-                schedule.name,
-                seen=(schedule.last_due, schedule.next_due),
-                last_due=last_due,
-                next_due=next_due,
-            )
-            if moved:
-                store.insert(connection, rows)
-            return moved
+            key = self._table, schedule.queue_name, schedule.name
+            row = self._schedules.find(connection, *key, lock=True)
+            if row is None or _stored(row) != schedule:
+                return False
+            self._schedules.change(connection, *key, {"last_due": last_due, "next_due": next_due})
+            store.insert(connection, rows)
+            return True
 
         brief = (
             work if lock_seconds is None else briefly(store.database.dialect, work, lock_seconds)

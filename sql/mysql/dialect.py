@@ -36,6 +36,8 @@ from sql.watching import Heard, Notifier, Watch
 
 TOO_LARGE = (1153,)
 """ER_NET_PACKET_TOO_LARGE."""
+DUPLICATE = (1062,)
+"""ER_DUP_ENTRY."""
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 """Refusals of a server that only reads.
 
@@ -71,6 +73,7 @@ class MySQL(Dialect):
     partitions = MySQLPartitions()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
+    _least_lock_limit = 1.0
     _statement_limit = "max_execution_time"
     """The setting that limits the time of a statement."""
 
@@ -184,6 +187,9 @@ class MySQL(Dialect):
     def is_transient(self, error: DBAPIError) -> bool:
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
         return bool(arguments) and arguments[0] in TRANSIENT
+
+    def is_duplicate(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "args", ())[:1] == DUPLICATE
 
     def is_stale(self, error: BaseException) -> bool:
         return getattr(error, "args", ())[:1] in READ_ONLY

@@ -41,6 +41,7 @@ TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 LOCK_REFUSED = "55P03"
 """lock_not_available."""
+UNIQUE_VIOLATION = "23505"
 READ_ONLY = "25006"
 """read_only_sql_transaction."""
 IDLE = 0
@@ -203,6 +204,9 @@ class PostgreSQL(Dialect):
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT
+
+    def is_duplicate(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) == UNIQUE_VIOLATION
 
     def is_stale(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == READ_ONLY

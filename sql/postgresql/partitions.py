@@ -34,8 +34,17 @@ SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound,
  WHERE p.oid = to_regclass(:name) AND p.relkind = 'p'
 """)
 _RIGHTS = text("""
-SELECT privilege_type, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END AS whose
+SELECT privilege_type, is_grantable,
+       CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END AS whose
   FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(:name) AND grantee <> relowner
+""")
+_OBSTACLES = text("""
+SELECT relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid) AS policies,
+       EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attacl IS NOT NULL) AS columns
+  FROM pg_class c WHERE oid = to_regclass(:name)
+""")
+_CONSTRAINT = text("""
+SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(:name) AND conname = :bound
 """)
 _OWNER = text("SELECT relowner::regrole::text FROM pg_class WHERE oid = to_regclass(:name)")
 _INDICES = text("""
@@ -61,10 +70,10 @@ class PostgreSQLPartitions(Partitions):
         That all rows are before the first span is seen beside the traffic, by a constraint; the
         exchange of the tables then reads none of them.
         """
-        name, bound = full_name(connection, past), quoted(connection, f"{past.name[:50]}_divided")
+        name, bound = full_name(connection, past), quoted(connection, _bound(past))
         end = wanted[0].since.isoformat()
+        self.drop_leftover(connection, past)
         with connection.begin():
-            _run(connection, f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {bound}")
             checked = f"CHECK (finished_date < '{end}') NOT VALID"
             _run(connection, f"ALTER TABLE {name} ADD CONSTRAINT {bound} {checked}")
         with connection.begin():
@@ -82,13 +91,33 @@ class PostgreSQLPartitions(Partitions):
             owner = connection.execute(_OWNER, {"name": before}).scalar_one()
             _run(connection, f"ALTER TABLE {name} OWNER TO {owner}")
             for right in rights:
-                _run(connection, f"GRANT {right.privilege_type} ON TABLE {name} TO {right.whose}")
+                grant = f"GRANT {right.privilege_type} ON TABLE {name} TO {right.whose}"
+                _run(connection, grant + (" WITH GRANT OPTION" if right.is_grantable else ""))
             values = f"FOR VALUES FROM (MINVALUE) TO ('{end}')"
             _run(connection, f"ALTER TABLE {name} ATTACH PARTITION {before} {values}")
             _run(connection, f"ALTER TABLE {before} DROP CONSTRAINT {bound}")
             for span in wanted:
                 self._make(connection, past, span.stem, _values(span))
             self._make(connection, past, LAST, "DEFAULT")
+
+    def obstacle(self, connection: Connection, past: Table) -> str | None:
+        """See `Partitions`. The table that takes the name of the old one has neither."""
+        found = connection.execute(_OBSTACLES, {"name": full_name(connection, past)}).one()
+        if found.policies:
+            return "row policies"
+        return "rights on single columns" if found.columns else None
+
+    def leftover(self, connection: Connection, past: Table) -> str | None:
+        """See `Partitions`."""
+        named = {"name": full_name(connection, past), "bound": _bound(past)}
+        found: str | None = connection.execute(_CONSTRAINT, named).scalar()
+        return found
+
+    def drop_leftover(self, connection: Connection, past: Table) -> None:
+        """See `Partitions`."""
+        name, bound = full_name(connection, past), quoted(connection, _bound(past))
+        with connection.begin():
+            _run(connection, f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {bound}")
 
     def _put_aside(self, connection: Connection, past: Table) -> str:
         """Rename the history and its indices; return the new name."""
@@ -146,6 +175,10 @@ def _until(bound: str) -> datetime | None:
     """The end of a partition, as the catalogue writes it in a session in UTC."""
     found = re.search(r"TO \('(.+)'\)", bound)
     return None if found is None else datetime.fromisoformat(found[1])
+
+
+def _bound(past: Table) -> str:
+    return f"{past.name[:50]}_divided"
 
 
 def _part(past: Table, stem: str) -> Table:

@@ -58,6 +58,9 @@ MARKED = "stickybus_marked"
 """In a connection's `info`: whether its lazy transaction has taken the write lock."""
 CHANGES = "stickybus_changes"
 """In a connection's `info`: the rows that it had changed before its lazy transaction."""
+DUPLICATE = frozenset(
+    {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "SQLITE_CONSTRAINT_UNIQUE"}
+)
 
 _REPLACING = partial(str, encoding="utf-8", errors="replace")
 
@@ -304,6 +307,9 @@ class SQLite(Dialect):
 
     def _lock_path(self, name: str) -> str:
         return f"{self._path}-{name}.lock"
+
+    def is_duplicate(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorname", None) in DUPLICATE
 
     def is_transient(self, error: DBAPIError) -> bool:
         if (

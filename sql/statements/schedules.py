@@ -1,12 +1,11 @@
 """The statements on `queue_schedules`.
 
-A firing is won by advancing `last_due` from the date that was seen.
+A firing is won by locking a row that is still as it was seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
@@ -68,34 +67,10 @@ class Schedules:
         queue_name: str,
         name: str,
         values: Mapping[str, Any],
-    ) -> bool:
-        """Write columns of a schedule; False if there is none."""
+    ) -> None:
+        """Write columns of a schedule."""
         statement = update(self._table).where(*self._key(table_name, queue_name, name))
-        return connection.execute(statement.values(**values)).rowcount == 1
-
-    def advance(
-        self,
-        connection: Connection,
-        table_name: str,
-        queue_name: str,
-        name: str,
-        *,
-        seen: tuple[datetime | None, datetime | None],
-        last_due: datetime | None,
-        next_due: datetime | None,
-    ) -> bool:
-        """Move a schedule on from the last and next due dates `seen`.
-
-        False if another node was faster, or changed it.
-        """
-        unmoved = [
-            self._table.c.last_due == seen[0],
-            self._table.c.next_due == seen[1],
-        ]  # None: IS NULL
-        statement = update(self._table).where(*self._key(table_name, queue_name, name), *unmoved)
-        return (
-            connection.execute(statement.values(last_due=last_due, next_due=next_due)).rowcount == 1
-        )
+        connection.execute(statement.values(**values))
 
     def remove(self, connection: Connection, table_name: str, queue_name: str, name: str) -> bool:
         """Delete a schedule; False if there is none."""

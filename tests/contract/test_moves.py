@@ -1,4 +1,4 @@
-"""Moves: outcomes and a claim in one statement on SQLite."""
+"""Moves: outcomes and a claim in one statement on SQLite; outcomes that are refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.contract.conftest import Orders
 from tests.contract.harness import Order, Recorder, statements_of, states
 from tests.contract.plans.cost import cost_of
 from tests.contract.plans.tables import BATCH, OWN, fill
+from tests.contract.refused_rows import refusing
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -237,3 +239,24 @@ def test_a_move_costs_the_same_among_a_hundred_thousand_entries(
 
     few = cost(1_000)
     assert cost(100_000) <= 2 * few
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_only_of_an_id_that_is_taken_it_is_said_that_history_holds_other_content(
+    cluster: Cluster, engine: Engine, caplog: pytest.LogCaptureFixture, *, taken: bool
+) -> None:
+    peer = cluster.join("a")
+    record_id = peer.bus.post(Order(1))
+    if taken:
+        row = {"record_id": record_id, "finished_date": NOW, "processing_state": "PROCESSED"}
+        past = peer.store.statements.past
+        with peer.store.database.begin() as connection:
+            connection.execute(past.insert(), [{**row, "class_name": "Order"}])
+        peer.run()
+    else:
+        refused = refusing(engine, "bus_events_history", "class_name", "Order")
+        with refused, suppress(DBAPIError):
+            peer.run()
+
+    assert ("holds other content under an id" in caplog.text) == taken
+    assert [entry.record_id for entry in peer.bus.find()] == [record_id]

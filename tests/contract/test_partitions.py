@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +19,9 @@ from alembic.config import Config
 from alembic.operations import Operations
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, text
+from sqlalchemy import URL, Engine, text
 
+from queue_core.cluster.reaper import LANE_TURNS
 from queue_core.doctor.entries import missing_partitions
 from sql import partitioning
 from sql.doctor.base import Scope
@@ -315,6 +321,8 @@ def test_outcomes_are_written_while_a_history_is_divided(make_bus: MakeBus, engi
 def test_rights_are_kept(bus: PersistentBus, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"GRANT SELECT, DELETE ON {HISTORY} TO PUBLIC"))
+        connection.execute(text("CREATE ROLE giver"))
+        connection.execute(text(f"GRANT SELECT ON {HISTORY} TO giver WITH GRANT OPTION"))
 
     partition_history(engine.url, by="year")
 
@@ -325,6 +333,205 @@ def test_rights_are_kept(bus: PersistentBus, engine: Engine) -> None:
     with engine.connect() as connection:
         found = connection.execute(rights, {"name": HISTORY}).scalars()
         assert sorted(found) == ["DELETE", "SELECT"]
+        passed_on = text("SELECT has_table_privilege('giver', :name, 'SELECT WITH GRANT OPTION')")
+        assert connection.execute(passed_on, {"name": HISTORY}).scalar_one()
+        connection.execute(text("DROP OWNED BY giver"))
+        connection.execute(text("DROP ROLE giver"))
+        connection.commit()
+
+
+CUT_OFF = """
+import os, signal, sys
+from sqlalchemy import Engine, event
+from stickybus import partition_history
+
+@event.listens_for(Engine, "before_cursor_execute")
+def cut_off(_connection, _cursor, statement, *_):
+    if "VALIDATE" in statement:
+        os.kill(os.getpid(), signal.Signals[sys.argv[2]])
+
+partition_history(sys.argv[1], by="day")
+"""
+"""Divides a history, and gets a signal when the constraint of the division is set."""
+
+
+def cut_off(engine: Engine, by: signal.Signals) -> None:
+    """Let a process that divides the history end by a signal in the middle."""
+    url = engine.url.render_as_string(hide_password=False)
+    process = subprocess.run([sys.executable, "-c", CUT_OFF, url, by.name], check=False)
+    assert process.returncode == -by
+
+
+def constraints(engine: Engine) -> list[str | None]:
+    """The names of the check constraints of the history."""
+    return [one["name"] for one in sqlalchemy.inspect(engine).get_check_constraints(HISTORY)]
+
+
+@needs.postgresql
+def test_a_division_that_was_interrupted_leaves_nothing(bus: PersistentBus, engine: Engine) -> None:
+    cut_off(engine, signal.SIGINT)
+
+    assert constraints(engine) == []
+    assert divided(bus) == []
+
+
+@needs.postgresql
+def test_a_history_with_rows_of_later_is_not_divided(bus: PersistentBus, engine: Engine) -> None:
+    ended_on(bus, datetime.now(UTC) + timedelta(days=3))
+
+    with pytest.raises(ConfigurationError, match=r"yet to come.*Nothing was changed"):
+        partition_history(engine.url, by="day")
+
+    assert constraints(engine) == []
+    assert divided(bus) == []
+
+
+@needs.postgresql
+def test_the_doctor_tells_of_a_division_that_was_killed(bus: PersistentBus, engine: Engine) -> None:
+    cut_off(engine, signal.SIGKILL)
+
+    with database_of(bus).holding(HISTORY):  # as if it were at work
+        assert [one.check for one in _about_history(engine)] == []
+    [finding] = _about_history(engine)
+
+    assert finding.check == "cut-off-division"
+    with engine.begin() as connection:
+        connection.execute(text(finding.cure))
+    assert constraints(engine) == []
+    assert _about_history(engine) == []
+
+
+@needs.postgresql
+def test_a_node_undoes_a_division_that_was_killed_unless_one_is_at_work(
+    cluster: Cluster, engine: Engine
+) -> None:
+    cut_off(engine, signal.SIGKILL)
+    peer = cluster.join("a")
+
+    with database_of(peer.bus).holding(HISTORY):
+        cluster.tick(1.0, peer)
+    assert len(constraints(engine)) == 1
+    cluster.clock.advance(seconds=3_600)
+    peer.beat()
+    for _ in range(LANE_TURNS):
+        peer.reap()
+
+    assert constraints(engine) == []
+
+
+@needs.postgresql
+@pytest.mark.parametrize("arguments", [{}, {"states": State.FAILED}])
+def test_a_truncation_undoes_a_division_that_was_killed(
+    bus: PersistentBus, engine: Engine, arguments: dict[str, Any]
+) -> None:
+    cut_off(engine, signal.SIGKILL)
+
+    assert bus.truncate_history(**arguments) == 0
+
+    assert constraints(engine) == []
+
+
+@needs.postgresql
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", "row policies"),
+        ("GRANT SELECT (record_id) ON {} TO PUBLIC", "rights on single columns"),
+    ],
+)
+def test_what_a_division_would_lose_keeps_it_from_being_made(
+    bus: PersistentBus, engine: Engine, statement: str, what: str
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement.format(HISTORY)))
+
+    with pytest.raises(ConfigurationError, match=f"has {what}.*Nothing was changed"):
+        partition_history(engine.url, by="day")
+
+    assert divided(bus) == []
+
+
+@contextmanager
+def clerk(engine: Engine) -> Iterator[URL]:
+    """The URL of a role that may read and change rows, and no tables."""
+    rows = "SELECT, INSERT, UPDATE, DELETE"
+    if engine.dialect.name == "postgresql":
+        made = [
+            "CREATE ROLE clerk LOGIN PASSWORD 'clerk'",
+            f"GRANT {rows} ON ALL TABLES IN SCHEMA public TO clerk",
+            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO clerk",
+        ]
+        ended = ["DROP OWNED BY clerk", "DROP ROLE clerk"]
+    else:
+        made = [
+            "CREATE USER clerk IDENTIFIED BY 'clerk'",
+            f"GRANT {rows} ON `{engine.url.database}`.* TO clerk",
+        ]
+        ended = ["DROP USER clerk"]
+
+    def run(statements: list[str]) -> None:
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+    run(made)
+    try:
+        yield engine.url.set(username="clerk", password="clerk")
+    finally:
+        run(ended)
+
+
+@needs.server
+def test_who_may_not_change_tables_deletes_old_partitions_in_batches(
+    cluster: Cluster, make_bus: MakeBus, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = partition_history(engine.url, by="day")
+    assert found[0].until is not None
+    assert found[1].until is not None
+    bus = cluster.join("a").bus
+    ended_on(bus, found[0].until - timedelta(hours=1), found[0].until, found[1].until)
+    advance_to(cluster, found[1].until + timedelta(days=1))
+
+    with clerk(engine) as url:
+        own = make_bus(database=url, clock=cluster.clock)
+        assert own.truncate_history(before=found[1].until) == 2
+        assert [entry.record_id for entry in own.history()] == [-3]
+        assert own.truncate_history() == 1
+        own.close()
+
+    assert "partition_not_dropped" in caplog.text
+    assert len(divided(bus)) == len(found)
+
+
+@needs.server
+def test_beside_a_reader_old_partitions_are_deleted_in_batches_and_outcomes_get_on(
+    cluster: Cluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitioning, "DROP", replace(partitioning.DROP, seconds=3.0))
+    bus = cluster.join("a").bus
+    found = partition_history(engine.url, by="day")
+    assert found[0].until is not None
+    ended_on(bus, found[0].until - timedelta(hours=1), found[0].until)
+    advance_to(cluster, found[0].until + timedelta(days=1))
+    past, took = engine_of(bus).store.statements.past, list[float]()
+
+    with engine.connect() as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute(text(f"SELECT count(*) FROM {HISTORY}")).scalar_one()
+        began = time.monotonic()
+        truncation = pool.submit(bus.truncate_history, before=found[0].until)
+        while not truncation.done():
+            sent = time.monotonic()
+            row = {"record_id": -100 - len(took), "class_name": "Order"}
+            row |= {"finished_date": cluster.clock.now(), "processing_state": "PROCESSED"}
+            with engine.begin() as connection:
+                connection.execute(past.insert(), [row])
+            took.append(time.monotonic() - sent)
+        lasted = time.monotonic() - began
+        assert truncation.result() == 1
+        reader.rollback()
+
+    assert sum(seconds for seconds in took if seconds > 0.04) < 0.4 * lasted
+    assert len(divided(bus)) == len(found)
 
 
 @needs.postgresql

@@ -257,7 +257,8 @@ def test_a_date_that_can_not_be_one_is_refused(stickybus_bus: PersistentBus, mem
     bus = InMemoryBus() if memory else stickybus_bus
     with pytest.raises(InvalidPostError, match=r"either at=… .* or delay"):
         bus.post(Order(1), at=datetime.now(UTC), delay=1)
-    for delay in (float("inf"), -0.001, timedelta(days=-1)):
+    wrong: list[Any] = [float("inf"), float("nan"), -0.001, timedelta(days=-1)]
+    for delay in [*wrong, "5", "", b"5", True, False, []]:
         with pytest.raises(InvalidPostError, match="gives no date"):
             bus.post(Order(1), delay=delay)
     with pytest.raises(NaiveDateTimeError):

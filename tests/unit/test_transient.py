@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
+from sql.partitioning import BRIEFLY, DROP
 from sql.transient import EMPTYING, HANDLER, OWN_TRANSACTION, UPGRADE_STEP, Patience, persist
 
 
@@ -72,7 +74,16 @@ def test_nothing_runs_again_beyond_the_limits(limits: Patience) -> None:
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("limits", [OWN_TRANSACTION, HANDLER, EMPTYING, UPGRADE_STEP])
+def test_no_pause_is_shorter_than_the_shortest() -> None:
+    began = time.monotonic()
+    limits = Patience(runs=4, pause_seconds=0.0, shortest_pause_seconds=0.05)
+    assert persist(failing(3, PassingError, []), passes, limits) == "done"
+    assert time.monotonic() - began >= 0.15
+
+
+@pytest.mark.parametrize(
+    "limits", [OWN_TRANSACTION, HANDLER, EMPTYING, UPGRADE_STEP, DROP, BRIEFLY]
+)
 def test_each_policy_ends(limits: Patience) -> None:
     assert min(limits.runs, limits.seconds) < 1_000
     assert 0 < limits.pause_seconds <= limits.longest_pause_seconds

@@ -17,7 +17,7 @@ from queue_core.doctor.examination import examine
 from queue_core.runtime.clock import SystemClock
 from sql.database import Database
 from sql.doctor.finding import Severity
-from sql.tables import queue_nodes, queue_schedules
+from sql.tables import entry_tables, queue_nodes, queue_schedules
 from tests import requirements as needs
 from tests.contract.doctor.answers import Doctor, Told
 from tests.contract.doctor.rows import LONG_AGO, enter, fill
@@ -193,3 +193,19 @@ def test_live_nodes_that_need_more_connections_than_there_are_are_found(
 
     assert told.code == 0
     assert told.one("connections")["severity"] == "slow"
+
+
+def test_cures_name_queues_as_a_shell_takes_them(doctor: Doctor, engine: Engine) -> None:
+    queue_name = "my shop:night run; echo pwned #"
+    fill(engine, "notifications", rows=1, lane="!parked")
+    fill(engine, "notifications_history", rows=1)
+    pair = entry_tables("notifications")
+    with engine.begin() as connection:
+        connection.execute(update(pair.main).values(queue_name=queue_name))
+        failed = {"queue_name": queue_name, "processing_state": "FAILED"}
+        connection.execute(update(pair.history).values(failed))
+
+    told = doctor()
+
+    for check in ("parked-entries", "dead-letters"):
+        assert "--queue 'my shop:night run; echo pwned #'" in told.one(check)["cure"]

@@ -39,6 +39,7 @@ def test_failed_entries_are_found_by_type_error_keys_and_time(shop: Shop) -> Non
     assert sorted(found(event_name="Mail")) == mails
     assert sorted(found(error_type="TimeoutError")) == mails
     assert found(error_type="Timeout") == found(error_type="%Error") == []
+    assert found(error_type="timeouterror") == found(error_type="TIMEOUTERROR") == []
     assert sorted(found(error_text="THE MAIL")) == mails
     assert sorted(found(error_text="50%_OF")) == mails
     assert found(error_text="50_%of") == found(error_text="5%of") == []

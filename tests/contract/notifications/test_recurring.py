@@ -249,6 +249,22 @@ def test_a_node_that_still_sees_the_old_rule_cannot_fire_after_the_change(
     assert turned.queue.recurring() == [changed]
 
 
+def test_a_node_that_still_sees_the_old_payload_and_policy_fires_the_new_ones(
+    turned: Turned, clock: ManualClock
+) -> None:
+    turned.queue.recur("report", Order(1), every=60)
+    clock.advance(seconds=120)
+    turned.node.beat_turn()
+    [seen] = turned.schedules.stored.of([turned.queue.full_name])
+    turned.queue.recur("report", Order(2), every=60, missed=MissedPolicy.FIRE_ALL)
+
+    turned.schedules.fire(seen, clock.now())
+    turned.fire()
+
+    fired = [json.loads(entry.event_json or "") for entry in turned.queue.find()]
+    assert fired == [{"number": 2}, {"number": 2}]
+
+
 def test_a_schedule_that_was_ended_fires_no_more_and_what_it_fired_stays(
     turned: Turned, clock: ManualClock
 ) -> None:
