@@ -6,6 +6,7 @@ reached, or its schema doesn't fit. An error is one line on standard error.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Sequence
 
@@ -42,7 +43,7 @@ from stickybus.cli.export import export
 from stickybus.cli.help_texts import reflow
 from stickybus.cli.limits import limit, limits, unlimit
 from stickybus.cli.nodes import nodes
-from stickybus.cli.output import errors
+from stickybus.cli.output import errors, visible
 from stickybus.cli.pauses import pause, pauses, resume
 from stickybus.cli.post import post, schedule
 from stickybus.cli.recurring import recurring
@@ -100,6 +101,7 @@ reflow(app)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to the process's own."""
     logs.configure("warning")
+    _write_any_letter()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = app(args=given, prog_name="stickybus", standalone_mode=False)
@@ -110,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Lines of a file are no options: `post` and `schedule` tell the bad ones themselves.
     except (ConfigurationError, InvalidPostError, InvalidRequestError, UsageError) as error:
         return _fail(_one_line(error), USAGE)
-    except StickybusError as error:
+    except (StickybusError, OSError) as error:  # a full disk, or a folder that can't be written
         return _fail(_one_line(error), BAD_DATA)
     except typer.Abort:
         return _fail("interrupted", INTERRUPTED)
@@ -131,11 +133,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else DONE
 
 
+def _write_any_letter() -> None:
+    """Let letters that the streams' encoding lacks be written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _one_line(error: BaseException) -> str:
     notes = getattr(error, "__notes__", ())
     return " ".join(" ".join([str(error), *notes]).split())
 
 
 def _fail(message: str, code: int) -> int:
-    errors().print(f"stickybus: {message}", style="red", markup=False)
+    errors().print(f"stickybus: {visible(message)}", style="red", markup=False)
     return code

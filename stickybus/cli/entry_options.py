@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
+from stickybus.cli.usage import UsageError
+
 if TYPE_CHECKING:
     from queue_core.storage.search_keys import Unset
 
@@ -49,7 +51,12 @@ def key_of(given: str) -> int | str:
         return int(given)
     except ValueError:
         quoted = len(given) > 1 and given[0] == given[-1] == '"'
-        return str(json.loads(given)) if quoted else given
+    if not quoted:
+        return given
+    try:
+        return str(json.loads(given))
+    except ValueError as error:
+        raise UsageError(f"the key {given} is no text in JSON's quotes: {error}") from error
 
 
 def keys_of(key1: str | None, key2: str | None) -> Keys:

@@ -37,6 +37,15 @@ SPARE = (
 """Columns that a narrow terminal does without, in this order."""
 GAP = 2
 UNBOUNDED = 1_000_000
+_CONTROLS = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (
+        *(code for code in range(0x20) if chr(code) not in "\n\t"),
+        *range(0x7F, 0xA0),
+        *(0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    )
+}
+"""What a terminal obeys instead of showing it, or what turns the direction of a line."""
 NOTHING = "-"
 
 
@@ -59,17 +68,24 @@ def errors() -> Console:
 
 def say(text: str) -> None:
     """A result in words, in one piece; nothing in it is markup."""
-    console().print(text, markup=False, soft_wrap=True)
+    console().print(visible(text), markup=False, soft_wrap=True)
 
 
 def remark(text: str) -> None:
     """Something besides the result, to standard error; nothing in it is markup."""
-    errors().print(text, markup=False)
+    errors().print(visible(text), markup=False)
+
+
+def visible(text: str) -> str:
+    """A text of the database, in which a terminal finds nothing to obey."""
+    return text.translate(_CONTROLS)
 
 
 def write_json(value: Any) -> None:
     """One JSON document."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
+    letters = sys.stdout.encoding.lower().startswith("utf")
+    text = json.dumps(value, indent=2, ensure_ascii=not letters, default=_plain)
+    sys.stdout.write(text + "\n")
 
 
 def write_table(
@@ -173,7 +189,7 @@ def _shown(value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case _:
-            return str(value)
+            return visible(str(value))
 
 
 def _plain(value: Any) -> Any:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection
 
 from bus.persistent import PersistentBus
 from queue_core.model.states import State
 from queue_core.reading import bulk, changes
 from stickybus.testing import drain
+from tests import requirements as needs
 from tests.acceptance.cli.running import Cli
 from tests.contract.harness import eventually
 
@@ -226,3 +230,36 @@ def test_the_work_of_nodes_is_shown(cli: Cli, bus: PersistentBus) -> None:
     [worker] = cli("workers", "--age", "1h", "--json").json
     assert (worker["queues"], worker["running"], worker["processed"]) == (["bus"], 0, 1)
     assert "PROCESSED" in cli("workers").out
+
+
+@needs.any_database
+@pytest.mark.parametrize("command", ["failed list", "entries explain 1", "entries show 1"])
+def test_a_terminal_finds_nothing_to_obey_in_an_entry(
+    cli: Cli, bus: PersistentBus, command: str
+) -> None:
+    def fail(_event: dict[str, Any]) -> None:
+        raise ValueError("\x1b[31mred\x1b]0;title\x07 \u202eback \x9b2J")
+
+    bus.subscribe("Order", fail)
+    bus.post({}, event_name="Order", search_key2="clear\x1b[2J")
+    drain(bus)
+    out = cli(*command.split()).out
+    assert r"\x1b[31mred\x1b]0;title\x07 \u202eback \x9b2J" in out
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*out}
+
+
+@needs.any_database
+def test_a_key_that_is_no_text_in_quotes_is_a_usage_error(cli: Cli) -> None:
+    assert "no text in JSON's quotes" in cli("entries", "list", "--key1", '"\\x"', expect=2).err
+
+
+@needs.any_database
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_letters_that_an_output_lacks_are_written_as_escapes(
+    database_url: URL, bus: PersistentBus, options: list[str]
+) -> None:
+    bus.post({}, event_name="Order", user_token="€ 🚌")
+    command = [sys.executable, "-m", "stickybus", "entries", "show", "1", *options]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "STICKYBUS_URL": str(database_url)}
+    done = subprocess.run(command, env=environment, capture_output=True, check=True, text=True)
+    assert ("\\ud83d\\ude8c" if options else "\\U0001f68c") in done.stdout
