@@ -7,6 +7,7 @@ import os
 import platform
 from datetime import datetime
 from functools import partial
+from posixpath import dirname
 
 import msgspec
 from sqlalchemy import Connection
@@ -22,7 +23,7 @@ from history_pipeline.archives.manifest import (
     manifest_path,
 )
 from history_pipeline.archives.storage import Storage
-from history_pipeline.errors import ArchiveConflictError
+from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError
 from sql.database import Database
 from sql.families import ARCHIVES
 from sql.statements.archives import Archives, Logged
@@ -51,9 +52,11 @@ def publish(
     Raises:
         ArchiveConflictError: A run has published meanwhile that has read the same. The files of
             this one are removed.
+        ArchiveDamagedError: A file is gone, or has another size.
     """
     archives = database.dialect.statements_for(ARCHIVES)()
     manifest = msgspec.structs.replace(manifest, author=_author(database))
+    _check_there(archive, manifest)
     archive.storage.settle(file.path for file in manifest.files)
     while True:
         if manifest.number > 1:
@@ -77,6 +80,24 @@ def publish(
         else:
             write(archive, manifest.number, content)
             return manifest
+
+
+def _check_there(archive: ArchiveLog[Storage], manifest: Manifest) -> None:
+    """Raises ArchiveDamagedError unless the files are as they were written.
+
+    Others remove files of a run that has not published for a day: see `remove_leftovers`.
+    """
+    there = dict[str, int]()
+    for folder in {dirname(dirname(file.path)) for file in manifest.files}:
+        there |= archive.storage.sizes(folder)
+    lost = [file.path for file in manifest.files if there.get(file.path) != file.size_bytes]
+    if lost:
+        raise ArchiveDamagedError(
+            f"{archive.where}/{lost[0]}, one of {len(lost)} files of this run, is gone or has "
+            "another size than when it was written. Nothing of this run was published or "
+            "deleted. Start it again.",
+            path=f"{archive.where}/{lost[0]}",
+        )
 
 
 def _author(database: Database) -> Author:

@@ -220,6 +220,25 @@ def test_of_two_runs_that_read_the_same_only_one_is_published(
     assert len(rows_of(spark, history_url)) == SAMPLE
 
 
+@needs.any_database
+def test_a_run_whose_files_are_gone_is_not_published(
+    spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a copy of more than a day, if a compaction has tidied up meanwhile."""
+    publish = Archiver.publish
+
+    def too_late(self: Archiver, manifest: Manifest) -> Manifest:
+        self.archive.storage.remove(manifest.files[0].path)
+        return publish(self, manifest)
+
+    monkeypatch.setattr(Archiver, "publish", too_late)
+    with pytest.raises(ArchiveDamagedError, match=r"is gone.*Nothing of this run was published"):
+        archive_history(spark, history_url, target)
+
+    assert manifests(spark, target) == []
+    assert len(rows_of(spark, history_url)) == SAMPLE
+
+
 @needs.server
 def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
     spark: SparkSession,
