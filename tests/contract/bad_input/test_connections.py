@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,22 @@ def test_what_is_no_connection_is_refused(
 ) -> None:
     for given in (engine, "a text", 42, object(), Session, lambda: None):
         _refuses(bus, queue, given, "Pass a SQLAlchemy Connection or Session")
+
+
+def test_a_cursor_is_refused_with_advice(
+    bus: PersistentBus, queue: NotificationQueue, engine: Engine
+) -> None:
+    pooled = engine.raw_connection()
+    _refuses(bus, queue, pooled.cursor(), "That is a cursor: pass its connection")
+    pooled.close()
+
+
+@needs.sqlite
+def test_a_database_in_memory_is_named_as_such(
+    bus: PersistentBus, queue: NotificationQueue
+) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        _refuses(bus, queue, connection, "is to the file ':memory:', this queue lives on")
 
 
 def test_a_session_without_a_database_is_refused(
