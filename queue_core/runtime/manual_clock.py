@@ -36,7 +36,7 @@ class ManualClock:
         Raises:
             ValueError: One is below 0, of another kind, or leads past the year 9999.
         """
-        if not isinstance(distance, timedelta) or distance < timedelta():
+        if not _leads_on(distance):
             raise ValueError(
                 f"distance={shown(distance)}: a timedelta is needed, and time doesn't run "
                 "backwards. Give a number as seconds=…"
@@ -126,3 +126,7 @@ class ManualClock:
 
     def _passed(self, deadline: timedelta | None) -> bool:
         return deadline is not None and self._elapsed >= deadline
+
+
+def _leads_on(distance: object) -> bool:
+    return isinstance(distance, timedelta) and distance >= timedelta()

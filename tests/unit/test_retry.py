@@ -158,9 +158,9 @@ def test_an_impossible_delay_is_refused_where_the_handler_asks(delay: timedelta 
 
 def test_an_answer_with_an_impossible_time_names_its_argument() -> None:
     text: Any = "x"
-    with pytest.raises(ValueError, match="^after='x' is not allowed"):
+    with pytest.raises(ValueError, match=r"^after='x' is not allowed"):
         Retry(after=text)
-    with pytest.raises(ValueError, match="^keep='x' is not allowed"):
+    with pytest.raises(ValueError, match=r"^keep='x' is not allowed"):
         Done(keep=text)
 
 
