@@ -4,11 +4,12 @@ LONGEST = 80
 
 
 def shown(value: object) -> str:
-    """The start of `repr(value)`.
+    """`repr(value)`, or its start and "…".
 
     The type alone if that raises, as an integer of many digits does.
     """
     try:
-        return repr(value)[:LONGEST]
+        told = repr(value)
     except Exception:  # noqa: BLE001 -- the user's class: the message is about something else
         return f"<{type(value).__name__}>"
+    return told if len(told) <= LONGEST else told[:LONGEST] + "…"
