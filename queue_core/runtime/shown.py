@@ -1,6 +1,12 @@
 """Arguments as a message shows them: briefly, and of any type."""
 
 LONGEST = 80
+VOWELS = tuple("aeioAEIO")  # a name with U is "a URL" or "a User" more often
+
+
+def a_kind(kind: type) -> str:
+    """The name of a type with its article: a dict, an int, a URL."""
+    return f"{'an' if kind.__name__.startswith(VOWELS) else 'a'} {kind.__name__}"
 
 
 def shown(value: object) -> str:

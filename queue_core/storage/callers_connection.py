@@ -23,6 +23,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
+from queue_core.runtime.shown import a_kind
 from queue_core.storage.tables_of_caller import (
     check_map,
     check_place,
@@ -105,7 +106,7 @@ def borrow(callers: Any, database: Database, schema: str | None) -> Borrowed:
     """
     if is_asynchronous(callers):
         raise InvalidConnectionError(
-            f"an {type(callers).__name__} was passed to a synchronous call. Nothing was written. "
+            f"{a_kind(type(callers))} was passed to a synchronous call. Nothing was written. "
             "Await the call's twin: its name ends in _async."
         )
     if isinstance(callers, Session | scoped_session):

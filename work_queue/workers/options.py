@@ -58,7 +58,8 @@ class Options:
             function(self.docs, key="docs", arguments=1)
         of_kind(self.retry, RetryPolicy, key="retry")
         if isinstance(self.retry, Circuit):
-            raise not_allowed("retry", self.retry, "any policy but a Circuit, which only a bus and notification queues have")
+            allowed = "any policy but a Circuit, which only a bus and notification queues have"
+            raise not_allowed("retry", self.retry, allowed)
         _number(self.max_attempts, key="max_attempts")
         _number(self.max_claims, key="max_claims")
         if not (self.error_queue is None or isinstance(self.error_queue, str)):

@@ -284,6 +284,12 @@ def test_what_is_no_database_of_ours_is_a_clear_error(target: Any) -> None:
         PersistentBus(target)
 
 
+@pytest.mark.parametrize("given", ["billing.db", "data/billing.db", "billing"])
+def test_a_url_of_a_file_that_lacks_a_slash_is_shown_with_it(given: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"write sqlite:///{given}. Nothing"):
+        PersistentBus(f"sqlite://{given}")
+
+
 _SHORT = BusConfig(node_name="here", handler_threads=2, node=NodeConfig(lease_seconds=0.9))
 
 

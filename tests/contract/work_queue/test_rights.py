@@ -130,7 +130,7 @@ def test_who_acts_as_another_claimant_is_told_its_own_names(guarded: Guarded) ->
     message = str(refused.value)
     assert "lacks rights: to act as claimant 'bob', CLAIM of queue 'a'." in message
     assert "Pass claimant='ann', or one that begins with 'ann#'." in message
-    with pytest.raises(PermissionDeniedError, match="written. Ask the keeper of the service"):
+    with pytest.raises(PermissionDeniedError, match=r"written\. Ask the keeper of the service"):
         guarded.client.try_claim("a")
 
 
