@@ -81,6 +81,8 @@ class NotificationQueue(Recurring, Pausing, Limiting, Grouping, BulkChanges, Old
     def start(self) -> Self:
         """Let this node deliver the queue's notifications, those set aside meanwhile too.
 
+        One that is started stays so.
+
         Returns:
             Itself.
         """

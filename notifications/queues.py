@@ -60,12 +60,12 @@ class Queues:
         """
         return [self._queues[name] for name in sorted(self._queues)]
 
-    def delete_queue(self, service_name: str, queue_name: str) -> None:
+    def delete_queue(self, service_name: str, queue_name: str | None = None) -> None:
         """Stop a queue and forget it here. Its notifications stay; they are set aside when due.
 
         Args:
-            service_name: The service's name.
-            queue_name: The queue's name.
+            service_name: As for `get_queue`.
+            queue_name: As for `get_queue`.
 
         Raises:
             QueueNotFoundError: This process has not created it.

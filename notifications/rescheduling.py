@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
 from notifications.scheduling import Scheduling
+from queue_core.model.due_date import due_date
 from queue_core.model.entry import Entry
 from queue_core.model.posting import Posting, SearchKey
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
-from queue_core.runtime.clock import in_utc
 from queue_core.storage.filter import Filter
 from queue_core.storage.search_keys import UNSET, Keyless, Unset
 
@@ -30,6 +30,7 @@ class UpdateOptions(TypedDict, total=False):
     event: object
     event_name: str | None
     at: datetime | None
+    delay: timedelta | float | None
 
 
 class Rescheduling(Scheduling):
@@ -44,6 +45,7 @@ class Rescheduling(Scheduling):
         search_key1: SearchKey | Unset | None = UNSET,
         search_key2: SearchKey | Unset | None = UNSET,
         at: datetime | None = None,
+        delay: timedelta | float | None = None,
         connection: CallersConnection | None = None,
     ) -> Entry:
         """Change a notification that has not started. Arguments that are not given change nothing.
@@ -54,7 +56,8 @@ class Rescheduling(Scheduling):
             event_name: As for `schedule`, of the new payload.
             search_key1: Its new key; None: no key.
             search_key2: As `search_key1`.
-            at: Its new date, aware; also that of a retry.
+            at: Its new date, aware; also that of a retry. Or give `delay`.
+            delay: Seconds or a timedelta from now, 0 or more, to its new date.
             connection: As for `PersistentBus.post`: the change is part of its transaction.
 
         Returns:
@@ -75,10 +78,13 @@ class Rescheduling(Scheduling):
             named = self._named(Posting(event=event, event_name=event_name))
             values |= store.rows.payload(self.full_name, named)
         keys = store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
-        if at is not None:
-            values["effective_date"] = in_utc(at, key="at", queue_name=self.full_name)
+        moves = at is not None or delay is not None
+        if moves:
+            values["effective_date"] = due_date(
+                at, delay, queue_name=self.full_name, now=lambda: store.now(connection)
+            )
         entry = self._entries.update(record_id, values, keys, connection=connection)
-        if at is not None:
+        if moves:
             self._engine.poster.rescheduled(entry.effective_date, connection)
         return entry
 

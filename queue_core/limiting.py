@@ -10,7 +10,7 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.limit import Limit
 from queue_core.model.names import name_fault
-from queue_core.model.rate import LONGEST_PER, ONE_SECOND, SHORTEST_PER
+from queue_core.model.rate import ONE_SECOND, PERS, as_per
 from queue_core.model.refusal import refused
 from queue_core.runtime.shown import shown
 from queue_core.runtime.user import LONGEST_BY, somebody
@@ -24,7 +24,7 @@ class LimitOptions(TypedDict, total=False):
     concurrency: int | None
     per_node: int | None
     rate: int | None
-    per: timedelta
+    per: timedelta | float
     burst: int
     per_key: int | None
     rate_per_key: int | None
@@ -46,7 +46,7 @@ class Limiting:
         concurrency: int | None = None,
         per_node: int | None = None,
         rate: int | None = None,
-        per: timedelta = ONE_SECOND,
+        per: timedelta | float = ONE_SECOND,
         burst: int = 1,
         per_key: int | None = None,
         rate_per_key: int | None = None,
@@ -65,8 +65,8 @@ class Limiting:
             concurrency: The most entries that run at once, on all nodes. Default: any number.
             per_node: The most entries that run at once on each node. Default: any number.
             rate: The most entries that start in each `per`, on all nodes. Default: any number.
-            per: The time that the rates are about, from a millisecond to 366 days. Default: a
-                second.
+            per: The time that the rates are about, as seconds or a timedelta, from a millisecond to
+                366 days. Default: a second.
             burst: The part of `rate` that may start at once, if none has started lately. They come
                 evenly spaced otherwise: at a high rate, each burst is one claim. Default: 1.
             per_key: The most entries of each `limit_key` that run at once, on all nodes.
@@ -186,9 +186,9 @@ class Limiting:
         )
 
     def _time(self, per: object) -> timedelta:
-        if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER:
-            return per
-        raise refused(self._limited_queue, "per", per, "a timedelta from a millisecond to 366 days")
+        if (found := as_per(per)) is None:
+            raise refused(self._limited_queue, "per", per, PERS)
+        return found
 
     def _name(self, by: str | None) -> str | None:
         fault = None if by is None else name_fault(by, LONGEST_BY)

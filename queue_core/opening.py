@@ -173,8 +173,9 @@ def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:
     match report.fit:
         case schema.Fit.MISSING:
             missing = ", ".join(report.missing_tables)
+            lacks = "has no tables of" if report.found is None else f"lacks the tables {missing} of"
             raise SchemaMissingError(
-                f"{where} lacks the tables {missing}. Run: stickybus schema create", **facts
+                f"{where} {lacks} Stickybus. Run: stickybus schema create", **facts
             )
         case schema.Fit.TOO_OLD:
             raise SchemaTooOldError(

@@ -71,9 +71,9 @@ def refusal(what: str, faults: Iterable[Fault]) -> DependencyError:
     told = [f"{fault.kind.value} {_told(fault.ref)}" for fault in found[:SHOWN]]
     more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return DependencyError(
-        f"{what} refused: {', '.join(told)}{more}. Nothing was written. Read the present versions "
-        "(DELETE, CHANGE, DEPEND: another version, or none; CLAIM: another claimant holds it; "
-        "INSERT: it exists).",
+        f"{what} was refused: {', '.join(told)}{more}. Nothing was written. Read the present "
+        "versions (DELETE, CHANGE, DEPEND: another version, or none; CLAIM: another claimant holds "
+        "it; INSERT: it exists).",
         found,
     )
 

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from queue_core.errors import StickybusError
 
+OWN = "#"
+"""What follows a caller's name in the names of its claimants."""
 SHOWN = 5
 """Needs that a message names; the error has them all."""
 
@@ -54,6 +56,8 @@ class Need:
     prefix: bool = False
 
     def __str__(self) -> str:
+        if self.right is Right.ACT:
+            return f"to act as claimant {self.name!r}"
         return f"{self.right} of {self.kind}{' prefix' * self.prefix} {self.name!r}"
 
 
@@ -73,13 +77,20 @@ class PermissionDeniedError(StickybusError):
         super().__init__(message, needs=tuple(needs))
 
 
-def denial(who: str, missing: Iterable[Need]) -> PermissionDeniedError:
-    """The error of a caller without these rights."""
+def denial(
+    who: str, missing: Iterable[Need], *, acts_as: str | None = None
+) -> PermissionDeniedError:
+    """The error of a caller without these rights; `acts_as`: as which claimant it may act."""
     found = tuple(missing)
+    cure = "Ask the keeper of the service's policy."
+    if acts_as is not None and any(need.right is Right.ACT for need in found):
+        cure = (
+            f"Pass claimant={acts_as!r}, or one that begins with {acts_as + OWN!r}. For all else "
+            "ask the keeper of the service's policy."
+        )
     told = ", ".join(str(need) for need in found[:SHOWN])
     more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return PermissionDeniedError(
-        f"{who} lacks rights: {told}{more}. Nothing was read or written. Ask the keeper of the "
-        "service's policy.",
+        f"{who} lacks rights: {told}{more}. Nothing was read or written. {cure}",
         found,
     )

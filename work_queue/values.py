@@ -12,6 +12,7 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
+from queue_core.runtime.shown import a_kind
 
 Stored = tuple[str | None, bytes | None]
 """JSON, or bytes. Neither is a value that is None."""
@@ -95,7 +96,7 @@ def _check_kinds(value: Any) -> None:
         elif kind is list:
             waiting.extend((inner, levels) for inner in one)
         elif kind not in _SINGLE:
-            raise ValueError(f"it holds a {kind.__name__}")
+            raise ValueError(f"it holds {a_kind(kind)}")
         elif kind is int and not -_BEYOND < one < _BEYOND:
             raise ValueError(f"it holds an integer of more than {MOST_DIGITS:,} digits")
         elif kind is float and not math.isfinite(one):

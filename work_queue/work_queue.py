@@ -114,11 +114,17 @@ class WorkQueue(Claiming, Reading, History, Replaying, Limiting, Recurring):
     @property
     def takes_connections(self) -> bool:
         """Whether calls take `connection=`: those of a database do, those of a service don't."""
-        return self._backend.takes_connections
+        return self._opened.takes_connections
 
     def close(self) -> None:
-        """End claims that wait, and close the library's connections."""
-        self._backend.close()
+        """End claims that wait, and close the library's connections.
+
+        Every call after it raises LifecycleError, on a database and at a service alike, and so do
+        claims that wait. A second `close` does nothing. Stop workers before it: what a handler
+        returns after it is not written, and its task comes back when its lease ends.
+        """
+        self._closed = True
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

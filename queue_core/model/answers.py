@@ -49,7 +49,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.after is not None:
-            object.__setattr__(self, "after", as_delay(self.after))
+            object.__setattr__(self, "after", as_delay(self.after, "after"))
 
 
 @dataclass(frozen=True)

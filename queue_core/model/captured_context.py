@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from queue_core.errors import ConfigurationError, InvalidPostError
-from queue_core.runtime.shown import shown
+from queue_core.runtime.shown import a_kind, shown
 from sql.search_keys import RESERVED, texts, with_marks
 
 MARK = RESERVED + "context"
@@ -50,7 +50,7 @@ class CapturedContext:
         for name, value in values.items():
             if not isinstance(value, str):
                 raise InvalidPostError(
-                    f"{queue_name}: the context variable {name} is a {type(value).__name__}, not a "
+                    f"{queue_name}: the context variable {name} is {a_kind(type(value))}, not a "
                     "text. Nothing was written.",
                     queue_name=queue_name,
                     key="context",

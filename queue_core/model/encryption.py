@@ -15,6 +15,7 @@ from queue_core.errors import ConfigurationError
 from queue_core.model.codec import LONGEST_CODEC_NAME, BoundCodec, Codec
 from queue_core.model.wrapping import checked_inner, packed, unpacked
 from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.runtime.shown import a_kind
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -123,7 +124,7 @@ def _check_key(inner_name: str, key_id: object, key: object) -> None:
             key="keys",
         )
     if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
-        size = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__name__}"
+        size = f"{len(key)} bytes" if isinstance(key, bytes) else a_kind(type(key))
         raise ConfigurationError(
             f"The key {key_id!r} is {size}. Allowed: {_KEY_BYTES} random bytes, as of "
             f"secrets.token_bytes({_KEY_BYTES}).",

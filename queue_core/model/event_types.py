@@ -106,7 +106,7 @@ class EventTypes:
                     "A plain dict has no event type: give its event_name. Nothing was written.",
                     key="event_name",
                 )
-            _require_event_type(event_type)
+            _require_event(event)
             return self.register(event_type)
         if isinstance(event, dict):
             known = self._types.get(event_name)
@@ -119,7 +119,7 @@ class EventTypes:
                     class_name=event_name,
                 )
             return event_name
-        _require_event_type(event_type)
+        _require_event(event)
         if event_name in self._types and self._types[event_name] is None:
             # Its handlers subscribed by name and expect a dict.
             return event_name
@@ -182,7 +182,14 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _require_event_type(event_type: type) -> None:
+def _require_event(event: object) -> None:
+    event_type = type(event)
+    if isinstance(event, type):
+        raise PayloadNotSerialisableError(
+            f"{event.__qualname__} not posted: it is a class. Nothing was written. Post an "
+            "instance of it.",
+            class_name=event.__name__,
+        )
     if not is_event_type(event_type):
         raise PayloadNotSerialisableError(
             f"{event_type.__qualname__} not posted: it is no event type. Nothing was written. Post "

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from queue_core.model.arrival import difference, is_simple
+from queue_core.runtime.shown import a_kind
 
 _SINGLE = frozenset({type(None), bool, int, float, str})
 
@@ -92,7 +93,7 @@ def _plain(value: Any) -> object:
         # By name: aliases may differ for reading and writing. Without computed fields, which a
         # model may not read.
         return value.model_dump(mode="json", by_alias=False, round_trip=True, warnings=False)
-    raise TypeError(f"a {type(value).__qualname__} can't be stored as JSON")
+    raise TypeError(f"{a_kind(type(value))} can't be stored as JSON")
 
 
 def _from_plain(wanted: Any, value: object) -> object:
@@ -101,7 +102,7 @@ def _from_plain(wanted: Any, value: object) -> object:
             return wanted.model_validate(value, by_name=True, by_alias=True)
         except ValueError as error:
             raise ValueError(_without_input(error)) from None
-    raise NotImplementedError(f"a {wanted.__qualname__} can't be read from JSON")
+    raise NotImplementedError(f"{a_kind(wanted)} can't be read from JSON")
 
 
 def _without_input(error: ValueError) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from queue_core.model.lanes import is_reserved
+from queue_core.runtime.shown import a_kind
 from sql.families import is_taken_name, shared_names, suffixes
 
 MAX_NAME_LENGTH = 64
@@ -18,7 +19,7 @@ def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
     bytes.
     """
     if not isinstance(name, str):
-        return f"texts, not a {type(name).__name__}"
+        return f"texts, not {a_kind(type(name))}"
     if not 1 <= len(name) <= limit:
         return f"1 to {limit} characters, not {len(name)}"
     return storable_fault(name)

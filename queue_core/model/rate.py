@@ -11,9 +11,20 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from queue_core.runtime.arguments import is_number
+
 _MICROSECOND = timedelta(microseconds=1)
 SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
 ONE_SECOND = timedelta(seconds=1)
+PERS = "seconds or a timedelta, from a millisecond to 366 days"
+"""The times that a rate may be about."""
+
+
+def as_per(per: object) -> timedelta | None:
+    """The time that a rate is about, of a timedelta or seconds; None if it can't be one."""
+    if is_number(per) and 0 < per <= LONGEST_PER.total_seconds():
+        per = timedelta(seconds=per)
+    return per if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER else None
 
 
 class Rate(msgspec.Struct, frozen=True):

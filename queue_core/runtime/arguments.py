@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import SupportsFloat, TypeGuard
 
 from queue_core.errors import ConfigurationError
-from queue_core.runtime.shown import shown
+from queue_core.runtime.shown import a_kind, shown
 
 
 def of_kind(value: object, *kinds: type, key: str) -> None:
@@ -21,7 +21,7 @@ def of_kind(value: object, *kinds: type, key: str) -> None:
     A value is of a protocol's kind if it has its methods.
     """
     if not isinstance(value, kinds):
-        raise not_allowed(key, value, " or ".join(f"a {kind.__name__}" for kind in kinds))
+        raise not_allowed(key, value, " or ".join(map(a_kind, kinds)))
 
 
 def function(value: object, *, key: str, arguments: int | None = None) -> None:
@@ -35,7 +35,8 @@ def function(value: object, *, key: str, arguments: int | None = None) -> None:
         try:
             signature.bind(*[None] * arguments)
         except TypeError:
-            allowed = f"a function that takes {arguments or 'no'} arguments"
+            number = f"{arguments or 'no'} argument{'s' * (arguments != 1)}"
+            allowed = f"a function that takes {number}"
             raise not_allowed(key, value, allowed) from None
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.util import concurrency
 from queue_core.errors import InvalidConnectionError
 from queue_core.runtime.callers import AsyncCallersConnection
 from queue_core.runtime.own_threads import in_own_thread, in_quick_thread
+from queue_core.runtime.shown import a_kind
 
 T = TypeVar("T")
 
@@ -60,6 +61,6 @@ async def awaited(call: Callable[[Any], T], connection: AsyncCallersConnection |
         finally:
             _in_the_way.reset(token)
     raise InvalidConnectionError(
-        f"an awaitable call got a {type(connection).__name__}. Nothing was written. Pass an "
+        f"an awaitable call got {a_kind(type(connection))}. Nothing was written. Pass an "
         "AsyncSession or an AsyncConnection, or make the call without _async."
     )

@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 from queue_core.runtime.arguments import not_allowed
+from queue_core.runtime.shown import a_kind
 from queue_core.runtime.signal import Signal
 
 
@@ -55,7 +56,7 @@ def in_utc(date: datetime, *, key: str, queue_name: str | None = None) -> dateti
     subject = f"{queue_name}: {key}" if queue_name else key
     if not isinstance(date, datetime):
         raise InvalidPostError(
-            f"{subject} is a {type(date).__name__}, not a datetime. Nothing was written.",
+            f"{subject} is {a_kind(type(date))}, not a datetime. Nothing was written.",
             key=key,
             value=date,
             queue_name=queue_name,

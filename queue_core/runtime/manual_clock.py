@@ -26,25 +26,33 @@ class ManualClock:
         """As `Clock.monotonic`: the seconds that the clock was advanced."""
         return self._elapsed.total_seconds()
 
-    def advance(self, *, seconds: float) -> None:
+    def advance(self, distance: timedelta = timedelta(), *, seconds: float = 0.0) -> None:
         """Move time forward, and wake every waiter whose time has come.
 
         Args:
-            seconds: The distance, 0 or more.
+            distance: How far, 0 or more. Default: 0.
+            seconds: Seconds on top of it, 0 or more. Default: 0.
 
         Raises:
-            ValueError: It is below 0, no number, or leads past the year 9999.
+            ValueError: One is below 0, of another kind, or leads past the year 9999.
         """
+        if not _leads_on(distance):
+            raise ValueError(
+                f"distance={shown(distance)}: a timedelta is needed, and time doesn't run "
+                "backwards. Give a number as seconds=…"
+            )
         if not is_number(seconds) or seconds < 0:
             raise ValueError(
                 f"seconds={shown(seconds)}: a number is needed, and time doesn't run backwards"
             )
         with self._changed:
             try:
-                elapsed = self._elapsed + timedelta(seconds=seconds)
+                elapsed = self._elapsed + distance + timedelta(seconds=seconds)
                 self._start + elapsed
             except OverflowError as error:
-                raise ValueError(f"seconds={seconds} leads past the end of the calendar") from error
+                raise ValueError(
+                    f"distance={distance}, seconds={seconds} leads past the end of the calendar"
+                ) from error
             self._elapsed = elapsed
             waiting = list(self._waiting.values())
         for signal, _ in waiting:
@@ -60,7 +68,13 @@ class ManualClock:
             ValueError: It is in the past.
             NaiveDateTimeError: It has no time zone.
         """
-        self.advance(seconds=(in_utc(date, key="date") - self.now()).total_seconds())
+        distance = in_utc(date, key="date") - self.now()
+        if distance < timedelta():
+            raise ValueError(
+                f"date={date.isoformat()} is before the clock's time, {self.now().isoformat()}: "
+                "time doesn't run backwards"
+            )
+        self.advance(distance)
 
     def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
         """As `Clock.wait`, in manual time."""
@@ -112,3 +126,7 @@ class ManualClock:
 
     def _passed(self, deadline: timedelta | None) -> bool:
         return deadline is not None and self._elapsed >= deadline
+
+
+def _leads_on(distance: object) -> bool:
+    return isinstance(distance, timedelta) and distance >= timedelta()

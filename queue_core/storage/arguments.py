@@ -6,7 +6,7 @@ from typing import Any
 
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.model.names import name_fault
-from queue_core.runtime.shown import shown
+from queue_core.runtime.shown import a_kind, shown
 from sql.tables import NAME_LENGTH
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
@@ -40,9 +40,7 @@ def storable_name(
     Raises InvalidPostError if it is none that every database can store.
     """
     fault = (
-        name_fault(value, limit)
-        if isinstance(value, str)
-        else f"a text, not a {type(value).__name__}"
+        name_fault(value, limit) if isinstance(value, str) else f"a text, not {a_kind(type(value))}"
     )
     if fault is None:
         return str.__str__(value)  # an Enum's own would be another text

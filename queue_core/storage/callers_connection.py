@@ -23,6 +23,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
+from queue_core.runtime.shown import a_kind
 from queue_core.storage.tables_of_caller import (
     check_map,
     check_place,
@@ -105,7 +106,7 @@ def borrow(callers: Any, database: Database, schema: str | None) -> Borrowed:
     """
     if is_asynchronous(callers):
         raise InvalidConnectionError(
-            f"an {type(callers).__name__} was passed to a synchronous call. Nothing was written. "
+            f"{a_kind(type(callers))} was passed to a synchronous call. Nothing was written. "
             "Await the call's twin: its name ends in _async."
         )
     if isinstance(callers, Session | scoped_session):
@@ -156,12 +157,9 @@ def _checked(
 
 def _wrap_raw(callers: Any, database: Database) -> Connection:
     module, raw = type(callers).__module__.partition(".")[0], database.dialect.raw
-    if module not in raw_drivers() or type(callers).__name__.startswith("Async"):
-        raise InvalidConnectionError(
-            f"connection= got a {type(callers).__module__}.{type(callers).__qualname__}. Nothing "
-            "was written. Pass a SQLAlchemy Connection or Session, Django's connection, or a "
-            "psycopg, PyMySQL or sqlite3 connection."
-        )
+    known = module in raw_drivers() and hasattr(callers, "cursor")  # which a cursor has not
+    if not known or type(callers).__name__.startswith("Async"):
+        raise _unknown(callers)
     if module != raw.module:
         raise foreign(f"{module}", database.dialect.name)
     try:
@@ -173,6 +171,15 @@ def _wrap_raw(callers: Any, database: Database) -> Connection:
     connection = database.given.wrapped(callers)
     check_server(connection, database, callers)
     return connection
+
+
+def _unknown(given: object) -> InvalidConnectionError:
+    hint = " That is a cursor: pass its connection." if hasattr(given, "fetchone") else ""
+    return InvalidConnectionError(
+        f"connection= got {type(given).__module__}.{type(given).__qualname__}, which is no "
+        f"connection that can be used.{hint} Nothing was written. Pass a SQLAlchemy Connection or "
+        "Session, Django's connection, or a psycopg, PyMySQL or sqlite3 connection."
+    )
 
 
 def _driver(connection: Connection) -> RawDriver:

@@ -25,7 +25,7 @@ from queue_core.model.priority import HEAD_STARTS, NORMAL, Priority
 from queue_core.model.run_limit import RUN_LIMIT_MARK, with_run_limit
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock, in_utc
-from queue_core.runtime.shown import shown
+from queue_core.runtime.shown import a_kind, shown
 from queue_core.storage.arguments import storable_name
 from queue_core.storage.packet import check_packet
 from queue_core.storage.search_keys import Unset, columns_of, search_key
@@ -230,8 +230,7 @@ def _token(value: Any, key: str, queue_name: str) -> str:
         text = str(value)  # such as a UUID's
     except Exception as error:
         raise InvalidPostError(
-            f"{queue_name}: {key} is a {type(value).__name__} that has no text. Nothing was "
-            "written.",
+            f"{queue_name}: {key} is {a_kind(type(value))} that has no text. Nothing was written.",
             queue_name=queue_name,
             key=key,
         ) from error
@@ -245,7 +244,7 @@ def _fault_of(headers: object) -> str | None:
     for header, text in headers.items():
         for part, found in (("name", header), ("value", text)):
             if not isinstance(found, str):
-                return f"the {part} of {shown(header)} is a {type(found).__name__}"
+                return f"the {part} of {shown(header)} is {a_kind(type(found))}"
     return None
 
 

@@ -89,6 +89,12 @@ class SQLite(Dialect):
         """
 
     def own_url(self, url: URL) -> URL:
+        if url.host:
+            raise UnsupportedDatabaseError(
+                f"an SQLite URL has three slashes before the path: write "
+                f"sqlite:///{url.host}{'/' * bool(url.database)}{url.database or ''}. Nothing was "
+                "connected or written."
+            )
         if is_in_memory(url):
             raise UnsupportedDatabaseError(
                 "an SQLite database in memory dies with its connection; name a file, or use the "

@@ -63,4 +63,5 @@ class SQLiteRaw(RawDriver):
 
 
 def _main(files: Iterable[Any]) -> str:
-    return os.path.realpath(next((path for _, name, path in files if name == "main"), ""))
+    path = next((path for _, name, path in files if name == "main"), "")
+    return os.path.realpath(path) if path else ":memory:"

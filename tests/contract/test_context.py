@@ -141,7 +141,7 @@ def test_the_bus_in_memory_has_it_too() -> None:
 
 def test_what_is_no_text_is_refused_and_nothing_is_written(database_url: URL) -> None:
     bus = bus_of(database_url, REQUEST)
-    with pytest.raises(InvalidPostError, match="request is a int"):
+    with pytest.raises(InvalidPostError, match="request is an int"):
         in_context(lambda: bus.post(Order(1)), request=7)  # type: ignore[arg-type]
     assert bus.find() == []
     bus.close()

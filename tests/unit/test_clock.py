@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -245,13 +246,21 @@ def test_manual_time_stands_still_until_it_is_moved() -> None:
     assert clock.monotonic() == 0.5
     clock.advance_to(datetime(2026, 5, 2, 10, tzinfo=UTC))
     assert clock.monotonic() == 86_400
+    clock.advance(timedelta(days=1))
+    clock.advance(timedelta(days=1), seconds=1)
+    assert clock.monotonic() == 3 * 86_400 + 1
 
 
 def test_manual_time_does_not_run_backwards() -> None:
     clock = ManualClock()
     with pytest.raises(ValueError, match="backwards"):
         clock.advance(seconds=-1)
-    with pytest.raises(ValueError, match="backwards"):
+    with pytest.raises(ValueError, match=r"distance=.*backwards"):
+        clock.advance(timedelta(seconds=-1))
+    number: Any = 5
+    with pytest.raises(ValueError, match="Give a number as seconds="):
+        clock.advance(number)
+    with pytest.raises(ValueError, match=r"date=2025-\S+ is before the clock's time.*backwards"):
         clock.advance_to(clock.now() - timedelta(microseconds=1))
 
 

@@ -146,7 +146,7 @@ def test_a_plain_dict_comes_back_equal(event: dict[str, Any]) -> None:
         (InvoicePosted(1, ratio=float("inf")), "not JSON compliant"),
         (CardCharged(cents=1, ratio=float("nan")), "not JSON compliant"),
         (Envelope(CardCharged(cents=1, ratio=float("nan"))), "not JSON compliant"),
-        ({"value": object()}, "a object can't be stored as JSON"),
+        ({"value": object()}, "an object can't be stored as JSON"),
         ({("a", "b"): 1}, "tuple"),
         ({"text": "\ud800"}, "surrogates not allowed"),
         (Unreadable(1), "NoSuchType"),
@@ -319,6 +319,14 @@ def test_what_is_no_event_is_not_posted(no_event: object, event_name: str | None
     types.register_name("order.paid")
     with pytest.raises(PayloadNotSerialisableError, match="it is no event type"):
         types.name_of(no_event, event_name)
+
+
+@pytest.mark.parametrize("event_name", [None, "order.paid"])
+def test_a_class_in_the_place_of_its_instance_is_not_posted(event_name: str | None) -> None:
+    types = EventTypes()
+    types.register_name("order.paid")
+    with pytest.raises(PayloadNotSerialisableError, match=r"InvoicePosted not posted: .*instance"):
+        types.name_of(InvoicePosted, event_name)
 
 
 @pytest.mark.parametrize("no_type", [int, dict, object])

@@ -3,12 +3,14 @@
 import pickle
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import ConfigurationError
+from queue_core.model.answers import Done, Retry
 from queue_core.model.retry import Failure, GiveUp, RetryLater, RetryPolicy, decide
 from queue_core.model.retry_policies import (
     ExponentialRetries,
@@ -152,6 +154,14 @@ def test_any_other_failure_is_the_policy_s() -> None:
 def test_an_impossible_delay_is_refused_where_the_handler_asks(delay: timedelta | float) -> None:
     with pytest.raises(ValueError, match=r"delay|NaN"):
         RetryLater(delay)
+
+
+def test_an_answer_with_an_impossible_time_names_its_argument() -> None:
+    text: Any = "x"
+    with pytest.raises(ValueError, match=r"^after='x' is not allowed"):
+        Retry(after=text)
+    with pytest.raises(ValueError, match=r"^keep='x' is not allowed"):
+        Done(keep=text)
 
 
 def test_a_chosen_delay_survives_pickling_and_tells_itself() -> None:

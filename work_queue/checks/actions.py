@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from queue_core.errors import InvalidRequestError
 from queue_core.model.priority import HEAD_STARTS, NORMAL
@@ -26,6 +26,8 @@ from work_queue.modification import (
 )
 from work_queue.refs import DocRef, SetRef, TaskRef
 
+_Subject: TypeAlias = tuple[str, ...]
+"""A kind of subject, and the names of one."""
 CHECKS = Delete | Depend | DeleteDoc | DependDoc | DependSet
 """Actions after which nobody holds anything."""
 KINDS = (
@@ -41,19 +43,31 @@ def actions(given: Iterable[Any]) -> tuple[Action, ...]:
         raise InvalidRequestError(
             "a modification without actions. Give one at least.", key="actions"
         )
-    named = set[Hashable]()
+    named = set[_Subject]()
     for action in found:
         if not isinstance(action, KINDS):
-            raise check.not_allowed("actions", action, "Insert, task.delete() and their like")
+            raise check.not_allowed("actions", action, _allowed(action))
         for subject in _subjects(action):
             if subject in named:
                 raise InvalidRequestError(
-                    f"two actions are about {subject}. Nothing was written. Name each task, doc, "
-                    "doc set and place once.",
+                    f"two actions are about the {_told(subject)}. Nothing was written. Name each "
+                    "task, doc, doc set and place once.",
                     key="actions",
                 )
             named.add(subject)
     return tuple(_with_head_start(one) if isinstance(one, Insert) else one for one in found)
+
+
+def _allowed(action: object) -> str:
+    allowed = "actions, such as Insert(…) and task.delete()"
+    is_list = isinstance(action, Iterable) and not isinstance(action, str | bytes)
+    return f"{allowed}, each as an argument of its own: modify(*actions)" if is_list else allowed
+
+
+def _told(subject: tuple[str, ...]) -> str:
+    """What an action is about, such as `task 'a'`, or `place 'n', 'k', ''`."""
+    kind, *names = subject
+    return f"{kind} {', '.join(map(repr, names))}"
 
 
 def modifier(claimant: object, default: str, given: tuple[Action, ...]) -> str:
@@ -63,7 +77,7 @@ def modifier(claimant: object, default: str, given: tuple[Action, ...]) -> str:
     return check.claimant(claimant, default)
 
 
-def _subjects(action: Action) -> list[Hashable]:
+def _subjects(action: Action) -> list[_Subject]:
     """What an action is about, once it was checked."""
     match action:
         case Insert():
@@ -97,7 +111,7 @@ def _subjects(action: Action) -> list[Hashable]:
             assert_never(action)
 
 
-def _insert(action: Insert) -> list[Hashable]:
+def _insert(action: Insert) -> list[_Subject]:
     check.queue(action.queue)
     _content(action)
     priority: object = action.priority
@@ -131,17 +145,17 @@ def _content(action: Insert | Change) -> None:
     check.text(action.err, key="err")
 
 
-def _insert_doc(action: InsertDoc) -> list[Hashable]:
+def _insert_doc(action: InsertDoc) -> list[_Subject]:
     namespace, key = check.namespace(action.namespace), check.doc_key(action.key)
     secondary = check.doc_key(action.secondary_key, key="secondary_key", least=0)
     check.seconds(action.delay, key="delay")
-    place: list[Hashable] = [("place", namespace, key, secondary)]
+    place: list[_Subject] = [("place", namespace, key, secondary)]
     if action.id is None:
         return place
     return [*place, ("doc", namespace, check.task_id(action.id))]
 
 
-def _task(ref: object) -> Hashable:
+def _task(ref: object) -> _Subject:
     if not isinstance(ref, TaskRef):
         raise check.not_allowed("task", ref, "a TaskRef, such as task.ref")
     check.task_id(ref.id)
@@ -150,7 +164,7 @@ def _task(ref: object) -> Hashable:
     return "task", ref.id
 
 
-def _doc(ref: object) -> Hashable:
+def _doc(ref: object) -> _Subject:
     if not isinstance(ref, DocRef):
         raise check.not_allowed("doc", ref, "a DocRef, such as doc.ref")
     check.namespace(ref.namespace)
@@ -159,10 +173,10 @@ def _doc(ref: object) -> Hashable:
     return "doc", ref.namespace, ref.id
 
 
-def _set(ref: object) -> Hashable:
+def _set(ref: object) -> _Subject:
     if not isinstance(ref, SetRef):
         raise check.not_allowed("docs", ref, "a SetRef, such as doc_set.ref")
     check.namespace(ref.namespace)
     check.doc_key(ref.key)
     check.count(ref.version, key="version")
-    return "set", ref.namespace, ref.key
+    return "doc set", ref.namespace, ref.key

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from queue_core.errors import InvalidRequestError
 from queue_core.model.names import name_fault
-from queue_core.model.rate import LONGEST_PER, ONE_SECOND, SHORTEST_PER
+from queue_core.model.rate import ONE_SECOND, PERS, as_per
 from queue_core.runtime.user import LONGEST_BY, somebody
 from work_queue.checks.arguments import count, not_allowed, queue
 from work_queue.requests import LimitSetting
@@ -23,10 +21,10 @@ def limit_setting(
             "a limit, call unlimit().",
             key="concurrency",
         )
-    if not (isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER):
-        raise not_allowed("per", per, "a timedelta from a millisecond to 366 days")
+    if (time := as_per(per)) is None:
+        raise not_allowed("per", per, PERS)
     places = count(burst, key="burst", least=1)
-    if rate is None and (places != 1 or per != ONE_SECOND):
+    if rate is None and (places != 1 or time != ONE_SECOND):
         raise InvalidRequestError(
             f"the limit of {limited!r}: burst= and per= need rate=…. Nothing was written.",
             key="rate",
@@ -35,7 +33,7 @@ def limit_setting(
         limited,
         None if concurrency is None else count(concurrency, key="concurrency", least=1),
         None if rate is None else count(rate, key="rate", least=1),
-        per,
+        time,
         places,
         somebody() if by is None else _name(by),
     )

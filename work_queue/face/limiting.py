@@ -17,7 +17,7 @@ class LimitOptions(TypedDict, total=False):
 
     concurrency: int | None
     rate: int | None
-    per: timedelta
+    per: timedelta | float
     burst: int
     by: str | None
 
@@ -31,7 +31,7 @@ class Limiting(Part):
         *,
         concurrency: int | None = None,
         rate: int | None = None,
-        per: timedelta = ONE_SECOND,
+        per: timedelta | float = ONE_SECOND,
         burst: int = 1,
         by: str | None = None,
     ) -> QueueLimit:
@@ -47,7 +47,8 @@ class Limiting(Part):
                 it is deleted, released, moved, or put off as not claimed, and when its lease ends.
                 Default: any number.
             rate: How many are claimed in each `per`. Default: any number.
-            per: The time that `rate` is about, from a millisecond to 366 days. Default: a second.
+            per: The time that `rate` is about, as seconds or a timedelta, from a millisecond to 366
+                days. Default: a second.
             burst: How many of `rate` may be claimed at once, after a time in which none was. They
                 come evenly spaced otherwise. Default: 1.
             by: Who limits it, in at most 255 characters. Default: the user of this process and its

@@ -148,7 +148,7 @@ class Line:
         if isinstance(error, LostError):
             return self._lost(call, "the work queue was closed" if self.closed else str(error))
         return DatabaseUnreachableError(
-            f"{call.name}: the service {self.address} can't be reached: {error}. Nothing was "
+            f"the service {self.address} can't be reached: {error}. Nothing was "
             "sent, and nothing was done.",
             url=str(self.address),
         )
@@ -173,7 +173,7 @@ class Line:
 
     def _lost(self, call: wire.Call[Any, Any], why: str) -> DatabaseUnreachableError:
         url = str(self.address)
-        said = f"{call.name}: the service {url} gave no answer: {why}."
+        said = f"the service {url} gave no answer: {why}."
         if not call.writes:
             return DatabaseUnreachableError(said, url=url)
         return CommitUnknownError(
@@ -184,7 +184,7 @@ class Line:
 
     def _strange(self, call: wire.Call[Any, Any], why: str) -> StickybusError:
         url = str(self.address)
-        said = f"{call.name}: the server at {url} is no work queue service: {why}."
+        said = f"the server at {url} is no work queue service: {why}."
         if self._answered:  # it was one before: something on the way answers for it
             return DatabaseUnreachableError(f"{said} Nothing was done.", url=url)
         return ConfigurationError(f"{said} Look at the address.", key="database")

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from sqlalchemy import Engine
 
+from queue_core.errors import InvalidRequestError
 from queue_core.model.retry import RetryPolicy
 from queue_core.model.retry_policies import Circuit
 from queue_core.runtime.arguments import function, is_number, not_allowed, of_kind
 from queue_core.runtime.log import get_logger
+from queue_core.runtime.shown import shown
+from work_queue.checks.actions import KINDS
 from work_queue.document import DocClaim
 from work_queue.metrics import Metrics
 from work_queue.modification import Action
@@ -55,7 +58,8 @@ class Options:
             function(self.docs, key="docs", arguments=1)
         of_kind(self.retry, RetryPolicy, key="retry")
         if isinstance(self.retry, Circuit):
-            raise not_allowed("retry", self.retry, "a policy that no other task has a part in")
+            allowed = "any policy but a Circuit, which only a bus and notification queues have"
+            raise not_allowed("retry", self.retry, allowed)
         _number(self.max_attempts, key="max_attempts")
         _number(self.max_claims, key="max_claims")
         if not (self.error_queue is None or isinstance(self.error_queue, str)):
@@ -108,13 +112,22 @@ class Options:
         return told
 
 
-def actions_of(returned: Any) -> tuple[Any, ...]:
-    """What a handler has returned as actions; `modify` says whether they are such."""
+def actions_of(returned: Any, handler: object) -> tuple[Any, ...]:
+    """What this handler has returned, as actions. Raises InvalidRequestError."""
     if returned is None:
         return ()
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
-        return tuple(returned)
-    return (returned,)
+    several = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
+    found = tuple(returned) if several else (returned,)
+    for one in found:
+        if not isinstance(one, KINDS):
+            called = getattr(handler, "__qualname__", type(handler).__qualname__)
+            raise InvalidRequestError(
+                f"the handler {called} returned {shown(one)}. Nothing was written. A handler "
+                "returns None, an action such as Insert(…) or job.task.delete(), or several.",
+                key="actions",
+                value=one,
+            )
+    return found
 
 
 def _number(value: object, *, key: str) -> None:

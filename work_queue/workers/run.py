@@ -187,14 +187,14 @@ class Run:
         handler: Any = self._options.handler
         engine: Any = self._options.engine
         if engine is None:
-            await self._finish_async(actions_of(await handler(job())), None)
+            await self._finish_async(actions_of(await handler(job()), handler), None)
             return
         transaction = Transaction()
         with transaction.whole():
             async with engine.begin() as connection:
                 await connection.run_sync(mark)
                 with transaction.handler(connection):
-                    actions = actions_of(await handler(job(connection)))
+                    actions = actions_of(await handler(job(connection)), handler)
                 await connection.run_sync(check)
                 await self._finish_async(actions, connection)
 
@@ -342,6 +342,6 @@ class Run:
 def _no_iteration_end(handler: Any, job: Job) -> tuple[Action, ...]:
     """Call it; futures take no StopIteration."""
     try:
-        return actions_of(handler(job))
+        return actions_of(handler(job), handler)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error

@@ -133,11 +133,17 @@ class Worker:
 
         Raises:
             FailWorker: A handler has raised it.
-            LifecycleError: The worker runs already, or the work queue was closed.
+            LifecycleError: The worker runs already, or the work queue was closed, or an event loop
+                runs in this thread: await `run_async`.
             InvalidRequestError: The limit is not allowed.
             UnauthenticatedError: The service does not know the caller.
             PermissionDeniedError: The caller lacks a right at the service.
         """
+        if _in_event_loop():
+            raise LifecycleError(
+                "an event loop runs in this thread, and run() would block it. Nothing was claimed. "
+                "Write `await worker.run_async()`."
+            )
         with self._signals():
             asyncio.run(self.run_async(until_empty=until_empty, limit=limit))
 
@@ -202,3 +208,11 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,22 @@ def test_what_is_no_connection_is_refused(
         _refuses(bus, queue, given, "Pass a SQLAlchemy Connection or Session")
 
 
+def test_a_cursor_is_refused_with_advice(
+    bus: PersistentBus, queue: NotificationQueue, engine: Engine
+) -> None:
+    pooled = engine.raw_connection()
+    _refuses(bus, queue, pooled.cursor(), "That is a cursor: pass its connection")
+    pooled.close()
+
+
+@needs.sqlite
+def test_a_database_in_memory_is_named_as_such(
+    bus: PersistentBus, queue: NotificationQueue
+) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        _refuses(bus, queue, connection, "is to the file ':memory:', this queue lives on")
+
+
 def test_a_session_without_a_database_is_refused(
     bus: PersistentBus, queue: NotificationQueue
 ) -> None:
@@ -265,6 +282,12 @@ def test_a_file_that_can_not_be_a_database_is_a_clear_error(tmp_path: Path) -> N
 def test_what_is_no_database_of_ours_is_a_clear_error(target: Any) -> None:
     with pytest.raises(ConfigurationError, match="database"):
         PersistentBus(target)
+
+
+@pytest.mark.parametrize("given", ["billing.db", "data/billing.db", "billing"])
+def test_a_url_of_a_file_that_lacks_a_slash_is_shown_with_it(given: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"write sqlite:///{given}. Nothing"):
+        PersistentBus(f"sqlite://{given}")
 
 
 _SHORT = BusConfig(node_name="here", handler_threads=2, node=NodeConfig(lease_seconds=0.9))

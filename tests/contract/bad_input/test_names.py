@@ -155,7 +155,7 @@ NO_HEADERS: list[Any] = [
 
 def test_the_header_that_is_no_text_is_named(bus: PersistentBus) -> None:
     headers: Any = {"tenant": "shop", "trial": 4111}
-    with pytest.raises(InvalidPostError, match="the value of 'trial' is a int") as refused:
+    with pytest.raises(InvalidPostError, match="the value of 'trial' is an int") as refused:
         bus.post({"number": 1}, event_name="any", headers=headers)
     assert "4111" not in str(refused.value)
 

@@ -39,6 +39,7 @@ def test_a_database_without_our_tables_is_refused_with_the_command_that_makes_th
     with pytest.raises(SchemaMissingError, match="Run: stickybus schema create") as refused:
         _FACES[face](empty_database_url)
     assert (refused.value.found, refused.value.expected) == (None, HEAD)
+    assert "has no tables of Stickybus" in str(refused.value)
     assert str(empty_database_url.password) not in str(refused.value)
 
 

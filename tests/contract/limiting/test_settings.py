@@ -37,6 +37,10 @@ def test_a_limit_is_told_as_it_was_set(make_bus: MakeBus, database_url: URL) -> 
         assert inspector.limits(table="notifications") == []
 
 
+def test_a_number_as_the_time_of_a_rate_is_in_seconds(make_bus: MakeBus) -> None:
+    assert make_bus().limit(rate=100, per=60).per == timedelta(minutes=1)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -47,7 +51,9 @@ def test_a_limit_is_told_as_it_was_set(make_bus: MakeBus, database_url: URL) -> 
         {"per_node": 2**31},
         {"rate": 1.5},
         {"rate": 1, "per": timedelta()},
-        {"rate": 1, "per": 60},
+        {"rate": 1, "per": True},
+        {"rate": 1, "per": -1e300},
+        {"rate": 1, "per": "60"},
         {"rate": 1, "burst": 0},
         {"concurrency": 1, "burst": 5},
         {"rate_per_key": 1, "burst": 5},

@@ -97,6 +97,20 @@ def test_retries_of_what_was_moved_count_from_the_new_date(make_service: MakeSer
     assert queue.find()[0].effective_date == date + timedelta(seconds=60)
 
 
+def test_a_delay_moves_a_notification_as_its_date_does(make_service: MakeService) -> None:
+    clock = ManualClock()
+    queue = make_service(clock=clock).create_queue("billing", "dunning", Recorder())
+    record_id = queue.schedule({}, delay=0)
+    date = clock.now() + timedelta(minutes=1)
+    for delay in (60, timedelta(minutes=1)):
+        assert queue.update(record_id, delay=delay).effective_date == date
+    for refused in ({"delay": -1}, {"delay": 1, "at": clock.now()}):
+        options: Any = refused
+        with pytest.raises(InvalidPostError, match="Nothing was written"):
+            queue.update(record_id, **options)
+    assert queue.find()[0].effective_date == date
+
+
 def test_a_date_moved_to_now_in_the_callers_transaction_fires_at_its_commit(
     service: NotificationService, engine: Engine
 ) -> None:

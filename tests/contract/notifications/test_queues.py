@@ -44,6 +44,8 @@ def test_queues_are_created_listed_got_and_deleted(service: NotificationService)
     service.delete_queue("billing", "dunning")
     assert service.queues() == [two]
     service.create_queue("billing", "dunning", Recorder())
+    service.delete_queue("billing:dunning")
+    assert service.queues() == [two]
 
 
 def test_a_duplicate_and_a_missing_queue_are_errors_that_name_it(

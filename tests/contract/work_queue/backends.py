@@ -17,7 +17,7 @@ SERVED = WeakKeyDictionary[WorkQueue, WorkQueue]()
 
 def own_backend_of(work: WorkQueue) -> Any:
     """Where it says that its tasks are: a database, or a service."""
-    return work._backend
+    return work._opened
 
 
 def line_of(work: WorkQueue) -> Line:

@@ -47,6 +47,15 @@ def refused(work: WorkQueue, *actions: Any, **options: Any) -> None:
 
 
 @needs.any_database
+def test_actions_in_a_list_and_two_about_one_task_are_refused_with_advice(work: WorkQueue) -> None:
+    several: Any = [Insert(queue=f"a queue with a long name {number}") for number in range(9)]
+    with pytest.raises(InvalidRequestError, match=r"….*each as an argument of its own: modify\(\*"):
+        work.modify(several)
+    with pytest.raises(InvalidRequestError, match="two actions are about the task 't'"):
+        work.modify(Delete(REF), Depend(REF))
+
+
+@needs.any_database
 @pytest.mark.parametrize(
     "actions",
     [

@@ -148,7 +148,7 @@ def test_a_limit_is_told_as_it_was_set(work: WorkQueue, clock: ManualClock) -> N
     short = work.limit("a", concurrency=2, by="bob")
     assert work.limits() == [short, long]
     assert work.limits("a", "b") == [short]
-    replaced = work.limit("a", rate=1000)
+    replaced = work.limit("a", rate=1000, per=1.0)
     assert (replaced.concurrency, replaced.rate, replaced.told) == (None, 1000, "1,000 in 1 s")
     assert work.limits() == [replaced, long]
     assert work.unlimit("a")
@@ -166,7 +166,8 @@ def test_a_limit_is_told_as_it_was_set(work: WorkQueue, clock: ManualClock) -> N
         {"concurrency": 2**31},
         {"rate": -1},
         {"rate": 1.5},
-        {"rate": 1, "per": 1},
+        {"rate": 1, "per": True},
+        {"rate": 1, "per": 1e300},
         {"rate": 1, "per": timedelta()},
         {"rate": 1, "per": timedelta(days=367)},
         {"rate": 1, "burst": 0},

@@ -124,6 +124,16 @@ def guarded(place: str, services: Services, database_url: URL, tmp_path: Path) -
             yield Guarded(served, client, policy)
 
 
+def test_who_acts_as_another_claimant_is_told_its_own_names(guarded: Guarded) -> None:
+    with pytest.raises(PermissionDeniedError) as refused:
+        guarded.client.try_claim("a", claimant="bob")
+    message = str(refused.value)
+    assert "lacks rights: to act as claimant 'bob', CLAIM of queue 'a'." in message
+    assert "Pass claimant='ann', or one that begins with 'ann#'." in message
+    with pytest.raises(PermissionDeniedError, match=r"written\. Ask the keeper of the service"):
+        guarded.client.try_claim("a")
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_each_call_needs_its_rights_and_who_is_refused_writes_nothing(
     guarded: Guarded, name: str

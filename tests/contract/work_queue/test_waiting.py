@@ -204,6 +204,31 @@ def test_a_close_ends_claims_that_wait(make_work: MakeWork, start: Start) -> Non
         claim.result(BOUND_SECONDS)
 
 
+def test_after_a_close_every_call_is_refused(make_work: MakeWork) -> None:
+    work = make_work()
+    work.close()
+    work.close()
+    calls: list[Callable[[], object]] = [
+        work.time,
+        work.queues,
+        work.limits,
+        work.recurring,
+        lambda: work.tasks("a"),
+        lambda: work.insert("a"),
+        lambda: work.claim("a"),
+        lambda: work.try_claim("a"),
+        lambda: work.claim_many("a", limit=1, timeout_seconds=0),
+        lambda: work.limit("a", concurrency=1),
+        lambda: work.keep_history("a"),
+        lambda: work.truncate_history("a"),
+        lambda: asyncio.run(work.try_claim_async("a")),
+        lambda: asyncio.run(work.insert_async("a")),
+    ]
+    for call in calls:
+        with pytest.raises(LifecycleError, match="the work queue was closed"):
+            call()
+
+
 @pytest.mark.database_only
 def test_a_claim_that_comes_during_a_close_leaves_no_listener_behind(work: WorkQueue) -> None:
     room, waiter = backend_of(work).room, Waiter(("a",), lambda: None)

@@ -36,14 +36,12 @@ import msgspec
 
 from queue_core.errors import ConfigurationError
 from queue_core.runtime.log import get_logger
-from work_queue.rights import Kind, Need, Right, UnauthenticatedError, denial
+from work_queue.rights import OWN, Kind, Need, Right, UnauthenticatedError, denial
 from work_queue.service.caller import Caller
 
 log = get_logger(__name__)
 
 Action = Literal["CLAIM", "DELETE", "CHANGE", "DEPEND", "INSERT", "READ"]
-OWN = "#"
-"""What follows a caller's own name in the names of its claimants."""
 
 
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +148,7 @@ class PolicyFile:
                 "token, or a client certificate, that its policy knows."
             )
         if missing := [need for need in needs if not known.may(need)]:
-            raise denial(f"caller {known.name!r}", missing)
+            raise denial(f"caller {known.name!r}", missing, acts_as=known.name)
         return known.name
 
     async def close(self) -> None:

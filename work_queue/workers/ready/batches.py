@@ -41,7 +41,7 @@ def in_batches(
     def handler(job: Job) -> tuple[Action, ...]:
         others = _more(work, job.task, most - 1)
         job.hold(others)
-        returned = actions_of(handle([job.task, *others]))
+        returned = actions_of(handle([job.task, *others]), handle)
         return (*returned, job.task.delete(), *(task.delete() for task in others))
 
     return handler

@@ -16,6 +16,7 @@ from threading import Event
 import httpx
 import msgspec
 import pytest
+from sqlalchemy import URL
 from starlette.types import Message
 
 from queue_core.claiming.hint_listener import HintListener
@@ -28,6 +29,7 @@ from work_queue.requests import ClaimRequest
 from work_queue.service.http.app import Application
 from work_queue.service.http.server import KEEPALIVE
 from work_queue.storage.claims import Looked
+from work_queue.work_queue import WorkQueue
 
 CONNECTIONS = Path("/proc/net/tcp")
 LOCAL, STATE, TIMER = 1, 3, 5
@@ -234,7 +236,10 @@ def test_scenario_88_doc_sets_for_who_vanished_are_released(service: Running) ->
 
 
 def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
-    service: Running, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    service: Running,
+    database_url: URL,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken, go_on = slow_looks(service, monkeypatch)
     claim = waits(pool, service, "a")
@@ -248,7 +253,8 @@ def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
         closing.result(0.2)
     go_on.set()
     closing.result(BOUND_SECONDS)
-    [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
+    with WorkQueue(database_url) as work:
+        [free] = eventually(lambda: [one for one in work.tasks("a") if not one.claims])
     assert free.claimant == ""
 
 

@@ -99,6 +99,11 @@ def test_a_handler_may_undo_its_claim(work: WorkQueue) -> None:
 
 def test_what_is_no_action_is_a_failure(work: WorkQueue) -> None:
     work.insert("a")
-    handle: Any = lambda _job: "done"  # noqa: E731
-    Worker(work, handle, "a", retry=ImmediateRetries(0)).run(until_empty=True)
-    assert "InvalidRequestError" in work.tasks("a/err")[0].err
+
+    def send_mail(_job: Job) -> Any:
+        return "done"
+
+    Worker(work, send_mail, "a", retry=ImmediateRetries(0)).run(until_empty=True)
+    err = work.tasks("a/err")[0].err
+    assert "InvalidRequestError" in err
+    assert "send_mail returned 'done'. Nothing was written. A handler returns None, an ac" in err

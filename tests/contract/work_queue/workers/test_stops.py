@@ -176,6 +176,23 @@ def test_a_worker_runs_once_at_a_time_and_not_on_a_closed_work_queue(
     work.close()
     with pytest.raises(LifecycleError, match="was closed"):
         running.result(BOUND_SECONDS)
+    for options in ({}, {"until_empty": True}, {"limit": 1}):
+        with pytest.raises(LifecycleError, match="was closed"):
+            Worker(work, lambda _: None, "a").run(**options)
+
+
+def test_a_handler_without_an_argument_is_refused_with_what_it_takes(work: WorkQueue) -> None:
+    handler: Any = lambda: None  # noqa: E731
+    with pytest.raises(ConfigurationError, match=r"a function that takes 1 argument\."):
+        Worker(work, handler, "a")
+
+
+def test_a_worker_that_would_block_an_event_loop_says_what_to_await(work: WorkQueue) -> None:
+    async def blocks() -> None:
+        Worker(work, lambda _: None, "a").run(until_empty=True)
+
+    with pytest.raises(LifecycleError, match=r"await worker\.run_async\(\)"):
+        asyncio.run(blocks())
 
 
 @pytest.mark.parametrize(
