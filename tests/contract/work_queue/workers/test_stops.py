@@ -178,17 +178,23 @@ def test_a_worker_runs_once_at_a_time_and_not_on_a_closed_work_queue(
         running.result(BOUND_SECONDS)
 
 
+async def asynchronous(_given: Any) -> None:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"handler": 5},
         {"handler": lambda: None},
         {"docs": 5},
+        {"docs": asynchronous},
         {"retry": 5},
         {"retry": Circuit()},
         {"max_attempts": 0},
         {"max_claims": True},
         {"error_queue": 5},
+        {"error_queue": asynchronous},
         {"max_run_seconds": 0},
         {"concurrency": 0},
         {"concurrency": None},
