@@ -60,9 +60,9 @@ class Worker:
             error queue: it may kill its workers. None: any number. Default: 5.
         error_queue: Where failed tasks go, or a function of a queue's name that tells it. Default:
             the task's queue and `/err`, which also takes over if the function raises.
-        max_run_seconds: A run that takes longer, in seconds, `docs` included, has failed. A function goes on in its
-            thread, since it can't be stopped, and its result is not written. None: no limit.
-            Default: 300.
+        max_run_seconds: A run that takes longer, in seconds, `docs` included, has failed. A
+            function goes on in its thread, since it can't be stopped, and its result is not
+            written. None: no limit. Default: 300.
         concurrency: How many handlers run at a time. Default: 1.
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
             handler's own SQL on `Job.connection`, or `Job.async_connection`, commits with what it
