@@ -28,6 +28,7 @@ for command in (limit, unlimit, limits, recur, recurring, time, docs, ns):
     app.command()(command)
 app.command("stop-recurring")(stop_recurring)
 app.command("keep-history")(keep_history)
+app.command("namespaces")(ns)
 app.command()(histories)
 app.command()(finished)
 app.command("truncate-history")(truncate_history)

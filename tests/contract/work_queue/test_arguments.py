@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from queue_core.errors import (
     ConfigurationError,
+    InvalidPostError,
     InvalidRequestError,
     NaiveDateTimeError,
     PayloadNotSerialisableError,
@@ -132,6 +133,12 @@ def test_scenario_28_limits_are_in_bytes(work: WorkQueue) -> None:
     task = work.insert("b")
     work.modify(Delete(task.ref), claimant=two * 33)
     work.modify(Depend(work.insert("𝄞" * 512).ref), claimant=two * 33)
+
+
+def test_dates_are_within_the_calendar(work: WorkQueue) -> None:
+    before = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+    with pytest.raises(InvalidPostError, match="years 1 to 9999"):
+        work.insert("a", at=before)
 
 
 @needs.any_database
