@@ -58,6 +58,10 @@ class Backend(Protocol):
         """Claim all of the sets, in the order of the request, or raise DependencyError."""
         ...
 
+    async def claim_docs_async(self, request: DocClaimRequest) -> list[DocSet]:
+        """As `claim_docs`. If it is cancelled, nothing stays claimed."""
+        ...
+
     def tasks(self, query: TaskQuery, connection: Any) -> list[Task]:
         """Read tasks."""
         ...

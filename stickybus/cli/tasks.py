@@ -30,3 +30,4 @@ for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.command("qs", rich_help_panel="Queues")(stats)
+app.command("namespaces", rich_help_panel="Docs")(ns)

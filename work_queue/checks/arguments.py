@@ -41,12 +41,12 @@ def not_allowed(key: str, value: object, allowed: str) -> InvalidRequestError:
 
 
 def text(value: object, *, key: str) -> str:
-    """A text that a database can store."""
+    """A text that a database can store. One of a kind of its own is returned as a plain one."""
     if not isinstance(value, str):
         raise not_allowed(key, value, "a text")
     if fault := storable_fault(value):
         raise not_allowed(key, value, fault)
-    return value
+    return str.__str__(value)
 
 
 def of_bytes(value: object, limit: int, *, key: str, least: int = 1) -> str:

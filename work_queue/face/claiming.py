@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from queue_core.runtime.own_threads import in_own_thread
 from work_queue import checks
 from work_queue.document import DocClaim, DocSet
 from work_queue.face.part import Part
@@ -120,12 +119,21 @@ class Claiming(Part):
             DatabaseUnreachableError: The database does not answer.
         """
         return self._backend.claim_docs(
-            DocClaimRequest(
-                checks.claimant(claimant, self._claimant),
-                checks.doc_claims(claims),
-                checks.lease(lease_seconds, self._lease_seconds),
-                checks.until(until, lease_seconds),
-            )
+            self._doc_request(claims, lease_seconds, until, claimant),
+        )
+
+    def _doc_request(
+        self,
+        claims: tuple[DocClaim, ...],
+        lease_seconds: float | None,
+        until: TaskRef | None,
+        claimant: str | None,
+    ) -> DocClaimRequest:
+        return DocClaimRequest(
+            checks.claimant(claimant, self._claimant),
+            checks.doc_claims(claims),
+            checks.lease(lease_seconds, self._lease_seconds),
+            checks.until(until, lease_seconds),
         )
 
     def _request(
@@ -186,9 +194,9 @@ class Claiming(Part):
         until: TaskRef | None = None,
         claimant: str | None = None,
     ) -> list[DocSet]:
-        """Awaitable twin of `claim_docs`."""
-        return await in_own_thread(
-            self.claim_docs, *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
+        """Awaitable twin of `claim_docs`. If it is cancelled, nothing stays claimed."""
+        return await self._backend.claim_docs_async(
+            self._doc_request(claims, lease_seconds, until, claimant)
         )
 
 

@@ -38,6 +38,8 @@ class Modifying(Part):
         Raises:
             DependencyError: A task has the id, and `skip_existing` was not given.
             InvalidRequestError: An argument is not allowed.
+            NaiveDateTimeError: A date has no time zone.
+            InvalidPostError: A date is outside the years 1 to 9999 in UTC.
             PayloadError: The value can't be stored.
             InvalidConnectionError: The connection can't be used here.
             WriteLockError: SQLite refused the write lock to the caller's transaction.
@@ -74,6 +76,8 @@ class Modifying(Part):
             DependencyError: Something is not as the actions say. It names all that is at fault;
                 nothing was written, and the transaction is whole.
             InvalidRequestError: The actions can never be done.
+            NaiveDateTimeError: A date has no time zone.
+            InvalidPostError: A date is outside the years 1 to 9999 in UTC.
             PayloadError: A value can't be stored.
             InvalidConnectionError: The connection can't be used here.
             WriteLockError: SQLite refused the write lock to the caller's transaction.

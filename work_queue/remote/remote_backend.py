@@ -53,6 +53,7 @@ class RemoteBackend:
         self.claim = claims.claim
         self.try_claim_async = claims.try_claim_async
         self.claim_async = claims.claim_async
+        self.claim_docs_async = claims.claim_docs_async
         try:
             self.time()
         except BaseException:

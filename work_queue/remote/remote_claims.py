@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import Any
 
 from queue_core.errors import StickybusError
+from work_queue.document import DocSet
 from work_queue.modification import Renew
 from work_queue.remote.line import ANSWER_SECONDS, LEAVE_SECONDS, Line
 from work_queue.remote.transport import BlockingTransport
-from work_queue.requests import ClaimRequest
+from work_queue.requests import ClaimRequest, DocClaimRequest
 from work_queue.task import Task
 from work_queue.wire import calls as wire
 
@@ -134,6 +135,28 @@ class RemoteClaims:
             async with asyncio.timeout(LEAVE_SECONDS):
                 if taken:
                     await self._line.ask(wire.MODIFY, _release(taken))
+
+    async def claim_docs_async(self, request: DocClaimRequest) -> list[DocSet]:
+        """See `Backend.claim_docs_async`."""
+        self._line.check_open()
+        return await self._line.run_async(self._claim_docs(request), self._release_docs)
+
+    async def _claim_docs(self, request: DocClaimRequest) -> list[DocSet]:
+        asking = asyncio.ensure_future(self._line.ask(wire.CLAIM_DOCS, request))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            with suppress(StickybusError, TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self._release_docs(await asking)
+            raise
+
+    async def _release_docs(self, sets: list[DocSet]) -> None:
+        """Release doc sets that nobody has seen."""
+        with suppress(StickybusError, TimeoutError):  # their lease ends
+            async with asyncio.timeout(LEAVE_SECONDS):
+                release = tuple(docs.release() for docs in sets)
+                await self._line.ask(wire.MODIFY, wire.Modify(sets[0].claimant, release))
 
 
 class _Rounds:

@@ -144,17 +144,9 @@ class Calls(SettingCalls):
         """Claim doc sets: all of them, or none."""
         with self.metrics.call("claim_docs"):
             await self._allow(caller, needs.of_doc_claim(claims, until, claimant))
-            claiming = asyncio.ensure_future(
-                self._work.claim_docs_async(
-                    *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
-                )
+            return await self._work.claim_docs_async(
+                *claims, lease_seconds=lease_seconds, until=until, claimant=claimant
             )
-            try:
-                return await asyncio.shield(claiming)
-            except asyncio.CancelledError:
-                # What the database has been asked for, it does.
-                await self.give_back(await claiming)
-                raise
 
     async def modify(self, caller: Caller, actions: Sequence[Action], *, claimant: str) -> Modified:
         """Insert, change, delete and check in one transaction."""

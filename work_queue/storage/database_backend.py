@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,10 +26,11 @@ from sql.families import (
     WORK_TASKS,
 )
 from work_queue.document import DocSet
+from work_queue.faults import DependencyError
 from work_queue.metrics import QUEUES, TABLE, Metrics
 from work_queue.modification import Action
 from work_queue.modified import Modified
-from work_queue.requests import ClaimRequest, DocClaimRequest, NameQuery
+from work_queue.requests import DocClaimRequest, NameQuery
 from work_queue.storage.caller import Caller, Look
 from work_queue.storage.claims import Claims
 from work_queue.storage.doc_claims import LOCK_SECONDS, claim_docs, locked_elsewhere
@@ -43,7 +45,6 @@ from work_queue.storage.reads import Reads
 from work_queue.storage.schedules import Schedules
 from work_queue.storage.waiting import WaitingRoom, payload_of
 from work_queue.storage.waits import Waits
-from work_queue.task import Task
 
 CLOCK_SECONDS = 30.0
 """For how long a reading of the database's clock is good."""
@@ -128,11 +129,8 @@ class DatabaseBackend:
         self.try_claim = self.claims.take
         self.claim = self._waits.claim
         self.claim_async = self._waits.claim_async
+        self.try_claim_async = self._waits.try_claim_async
         metrics.watch(partial(self._reads.queue_stats, NameQuery(limit=QUEUES)))
-
-    async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
-        """See `Backend.try_claim_async`."""
-        return await self._waits.seen(lambda: self.claims.take(request))
 
     def modify(self, claimant: str, actions: Sequence[Action], connection: Any) -> Modified:
         """See `Backend.modify`."""
@@ -247,6 +245,14 @@ class DatabaseBackend:
                 raise self._transactions.read(
                     None, TABLE, lambda connection: locked_elsewhere(connection, docs, request)
                 ) from error
+
+    async def claim_docs_async(self, request: DocClaimRequest) -> list[DocSet]:
+        """See `Backend.claim_docs_async`."""
+        return await self._waits.seen(lambda: self.claim_docs(request), self._release)
+
+    def _release(self, sets: list[DocSet]) -> None:
+        with suppress(DependencyError):  # somebody has them
+            self.modify(sets[0].claimant, [docs.release() for docs in sets], None)
 
     def time(self) -> datetime:
         """See `Backend.time`."""

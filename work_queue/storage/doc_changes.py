@@ -63,6 +63,8 @@ class DocChanges:
                 self._contents[place] = encode(action.content, cap_bytes, what=what)
         self._rows = dict[Pair, Any]()
         self._sets = dict[Pair, Any]()
+        self._elsewhere = dict[Pair, Any]()
+        """Sets that are not locked, of docs whose ids others are to be inserted with."""
         self._new = set[Pair]()
 
     @property
@@ -92,6 +94,8 @@ class DocChanges:
         found = docs.lock(connection, sorted(before))
         found += _still_there(connection, docs, docs.present(connection, own), look)
         self._rows = {(row.namespace, row.doc_id): row for row in found}
+        unlocked = sorted(_keys(found) - self._sets.keys())
+        self._elsewhere = _sets(connection, docs, unlocked, look)
         faults = Faults()
         for place, fault in (
             *((place, self._judge_insert(one, moment)) for place, one in self.inserts.items()),
@@ -140,7 +144,8 @@ class DocChanges:
             raise too_old(f"doc set {unseen_key!r} of {namespace!r}")
 
     def _ref(self, row: Any) -> DocRef:
-        held = self._sets.get((row.namespace, row.doc_key))
+        key = row.namespace, row.doc_key
+        held = self._sets.get(key) or self._elsewhere.get(key)
         return DocRef(row.namespace, row.doc_id, held.version if held else 0)
 
     def _judge(self, action: Named, moment: Moment) -> Fault | None:
@@ -296,6 +301,9 @@ class DocChanges:
                 written.inserted[place] = doc_of(SimpleNamespace(**row, **held))
             else:
                 ref = DocRef(one.namespace, row["doc_id"], 0)
+                for there in docs.present(connection, [_id(ref)]):
+                    self._elsewhere |= _sets(connection, docs, sorted(_keys([there])), None)
+                    ref = self._ref(there)
                 written.faults[place] = Fault(FaultKind.INSERT, ref)
 
 
@@ -309,8 +317,21 @@ def _still_there(connection: Connection, docs: WorkDocs, seen: Rows, look: Look 
     return [*now, *docs.lock(connection, [one for one in ids if one not in there])]
 
 
-def _keys(sets: Rows) -> set[Pair]:
-    return {(row.namespace, row.doc_key) for row in sets}
+def _sets(
+    connection: Connection, docs: WorkDocs, keys: list[Pair], look: Look | None
+) -> dict[Pair, Any]:
+    """Sets as they are by now, which may change at once."""
+    if not keys:
+        return {}
+    if look is None:
+        found = docs.sets_present(connection, keys)
+    else:
+        found = look(lambda ours: docs.sets_present(ours, keys))
+    return {(row.namespace, row.doc_key): row for row in found}
+
+
+def _keys(rows: Rows) -> set[Pair]:
+    return {(row.namespace, row.doc_key) for row in rows}
 
 
 def _id(ref: DocRef) -> Pair:

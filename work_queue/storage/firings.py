@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import Connection
@@ -33,6 +32,7 @@ from queue_core.storage.put_off_schedules import (
 from queue_core.storage.transactions import Transactions
 from work_queue.metrics import TABLE
 from work_queue.modification import Insert
+from work_queue.storage.ids import id_of_date
 from work_queue.storage.modifying import Modification, Statements
 from work_queue.storage.moment import Moment
 from work_queue.task import NOBODY
@@ -176,7 +176,7 @@ def _firing(row: Any, now: datetime) -> tuple[list[Insert], dict[str, Any]] | No
             queue=row.queue,
             value=value,
             at=date,
-            id=_id(row.queue, row.name, date),
+            id=id_of_date(date, row.queue, row.name),
             skip_existing=True,
         )
         for date in dates
@@ -185,9 +185,3 @@ def _firing(row: Any, now: datetime) -> tuple[list[Insert], dict[str, Any]] | No
     if inserts:
         moved |= {"last_due": dates[-1], "last_task_id": inserts[-1].id}
     return inserts, moved
-
-
-def _id(queue: str, name: str, date: datetime) -> str:
-    """The id of the task of a date. Neither a queue nor a name holds a NUL character."""
-    schedule = blake2b(f"{queue}\0{name}".encode(), digest_size=8).hexdigest()
-    return f"{schedule}@{date.isoformat()}"

@@ -1,28 +1,29 @@
-"""Looks for tasks that run in threads for coroutines, which may go before a look has ended."""
+"""Looks for what can be claimed, in threads for coroutines, which may go before they end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Generic, TypeVar
 
-from work_queue.task import Task
+T = TypeVar("T")
 
 
-class Look:
+class Look(Generic[T]):
     """One look.
 
-    Its coroutine sees the tasks that it takes, or the one who finds that this has gone.
+    Its coroutine sees what it takes, or the one who finds that this has gone.
     """
 
-    def __init__(self, take: Callable[[], list[Task]]) -> None:
+    def __init__(self, take: Callable[[], list[T]]) -> None:
         self._take = take
         self._lock = threading.Lock()
-        self._taken = list[Task]()
+        self._taken = list[T]()
         self._abandoned = False
 
-    def run(self) -> tuple[list[Task], list[Task]]:
-        """Take tasks; returns those for the coroutine, and those that it does not see any more."""
+    def run(self) -> tuple[list[T], list[T]]:
+        """Take; returns what is for the coroutine, and what it does not see any more."""
         taken = self._take() if self._is_awaited() else []
         with self._lock:
             self._taken = taken
@@ -31,7 +32,7 @@ class Look:
     def _is_awaited(self) -> bool:
         return not self._abandoned
 
-    def abandon(self) -> list[Task]:
+    def abandon(self) -> list[T]:
         """The coroutine goes; returns what it has not seen of a look that has ended."""
         with self._lock:
             self._abandoned = True

@@ -65,7 +65,7 @@ class Waits:
 
         with self._wait(request, wake, timeout_seconds) as wait:
             while True:
-                if wait.must_look() and (taken := await self.seen(wait.look)):
+                if wait.must_look() and (taken := await self.seen(wait.look, self._give_back)):
                     return taken
                 seconds = wait.seconds()
                 if seconds is None:
@@ -76,13 +76,14 @@ class Waits:
                         await woken.wait()
                 woken.clear()
 
-    async def seen(self, take: Callable[[], list[Task]]) -> list[Task]:
-        """Claim in a thread.
+    async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
+        """See `Backend.try_claim_async`."""
+        return await self.seen(lambda: self._claims.take(request), self._give_back)
 
-        Tasks that nobody sees any more, after a cancellation, are given back.
-        """
+    async def seen(self, take: Callable[[], list[T]], undo: Callable[[list[T]], None]) -> list[T]:
+        """Claim in a thread. What nobody sees any more, after a cancellation, is undone."""
         look = Look(take)
-        thread = asyncio.ensure_future(in_own_thread(self._run, look))
+        thread = asyncio.ensure_future(in_own_thread(self._run, look, undo))
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -90,22 +91,25 @@ class Waits:
             if unseen := look.abandon():
                 # Not in the pool, where it would wait for other calls.
                 threading.Thread(
-                    target=self._give_back, args=(unseen,), name="work_queue-give-back"
+                    target=self._undo, args=(unseen, undo), name="work_queue-give-back"
                 ).start()
             raise
 
-    def _run(self, look: Look) -> list[Task]:
+    def _run(self, look: Look[T], undo: Callable[[list[T]], None]) -> list[T]:
         """In a thread: look, unless nobody waits for it any more."""
         with self._busy:
             seen, unseen = look.run()
-            self._give_back(unseen)
+            if unseen:
+                undo(unseen)
             return seen
 
+    def _undo(self, unseen: list[T], undo: Callable[[list[T]], None]) -> None:
+        with self._busy:  # a close waits for it
+            undo(unseen)
+
     def _give_back(self, taken: list[Task]) -> None:
-        if taken:
-            with self._busy:  # also to tell: a close waits for it
-                self._claims.give_back(taken)
-                self._tell(taken[0].queue)
+        self._claims.give_back(taken)
+        self._tell(taken[0].queue)
 
     def settle(self) -> None:
         """Wait until looks that nobody sees have given back what they took."""
@@ -185,7 +189,7 @@ class _Wait:
         return None if left <= 0 else min(seconds, left)
 
 
-def _retrieve(thread: asyncio.Future[list[Task]]) -> None:
+def _retrieve(thread: asyncio.Future[list[T]]) -> None:
     """Let nobody complain that an error was not retrieved: who would have got it has gone."""
     if not thread.cancelled():
         thread.exception()

@@ -34,6 +34,8 @@ def to_wire(value: Any, cap_bytes: int = sys.maxsize) -> Any:
         return [to_wire(one, cap_bytes) for one in value]
     if isinstance(value, datetime):
         return value.astimezone(UTC)
+    if isinstance(value, str):
+        return str.__str__(value)  # a text of a kind of its own, such as an enum's, has no mirror
     if not dataclasses.is_dataclass(value):
         return value
     kind: Any = type(value)

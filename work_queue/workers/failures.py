@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -70,6 +71,9 @@ def without_value(task: Task) -> Task:
 
 def err_of(error: BaseException) -> str:
     """The text that a task keeps: what the handler says, or the error and its way."""
-    if isinstance(error, MoveTask | RetryLater | GiveUp) and str(error):
-        return str(error).replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    if isinstance(error, MoveTask | RetryLater | GiveUp):
+        # A reason may be any object, whose text can't be told.
+        with suppress(Exception):
+            if said := str(error):
+                return said.replace("\0", "\\0").encode(errors="backslashreplace").decode()
     return describe(error)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import DatabaseUnreachableError
 from queue_core.runtime.callers import CallersConnection
-from work_queue.document import DocSet
+from work_queue.document import DocClaim, DocSet
 from work_queue.faults import DependencyError
 from work_queue.modification import Action
 from work_queue.refs import DocRef, SetRef, TaskRef
@@ -35,17 +36,19 @@ UNREACHED = DatabaseUnreachableError, PoolTimeoutError
 UNWRITTEN = *UNREACHED, OperationalError, InterfaceError
 """The same, and what a database says that is busy: of a lock, a deadlock, or its own trouble."""
 
+T = TypeVar("T")
+
 
 class LeaseClosedError(Exception):
     """The run was given up before its handler returned: what that returns is not written."""
 
 
 class LeaseLostError(Exception):
-    """What the handler has returned was refused: the task, or what is held with it, is lost."""
+    """What was asked for was refused: the task, or what is held with it, is lost."""
 
 
 class NotWrittenError(Exception):
-    """What the handler has returned could not be written. Its cause is the database's error."""
+    """What was asked for could not be written. Its cause is the database's error."""
 
 
 class Lease:
@@ -72,6 +75,20 @@ class Lease:
         """Renewals that have got no answer yet, not even an error."""
         self._in_doubt = 0
         """Renewals of the version that it holds that may have taken effect."""
+
+    def claim_docs(self, claims: Iterable[DocClaim]) -> None:
+        """Claim doc sets for as long as the task is held. Nobody begins a renewal meanwhile.
+
+        Raises what `finish` raises but LeaseClosedError.
+        """
+        with self._telling():
+            sets = self._at_newest(
+                lambda: self._work.claim_docs(
+                    *claims, until=self.task.ref, claimant=self.task.claimant
+                )
+            )
+        with self._renewing:
+            self.holds(sets)
 
     def holds(self, sets: Sequence[DocSet]) -> None:
         """The doc sets were claimed for the task."""
@@ -147,8 +164,9 @@ class Lease:
                     self._in_doubt = 0
                     self.task, *others = modified.changed
                     self._others.update({other.id: other for other in others})
-                    self.sets = modified.changed_sets
-                    self.granted = granted
+                    if self.sets is sets:  # else they came meanwhile, and end before the task
+                        self.sets = modified.changed_sets
+                        self.granted = granted
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -216,8 +234,14 @@ class Lease:
         """
         if not self.close():
             raise LeaseClosedError("the run was given up. Its handler's answer is not written.")
-        try:
+        with self._telling():
             self.write(counted_anew(actions, self.task, self._others), connection)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """A block whose refusals and failures are told as those of a lease."""
+        try:
+            yield
         except DependencyError as error:
             if self.is_lost(error):
                 raise LeaseLostError from error
@@ -230,9 +254,14 @@ class Lease:
 
         Raises what `WorkQueue.modify` raises.
         """
-        given, task = tuple(actions), self.task
+        given = tuple(actions)
+        self._at_newest(lambda: self._modify(given, connection))
+
+    def _at_newest(self, call: Callable[[], T]) -> T:
+        """Call it, and once more if it is refused at versions that a renewal has raised."""
+        task = self.task
         try:
-            self._modify(given, connection)
+            return call()
         except DependencyError as error:
             # A renewal that was under way may have been faster, or one has got no answer.
             if not self.is_lost(error):
@@ -240,7 +269,7 @@ class Lease:
             self._await_renewals(task)
             if self.task is task and not self._has_adopted():
                 raise
-            self._modify(given, connection)
+            return call()
 
     def _await_renewals(self, task: Task) -> None:
         """Wait until none is under way from this version, or not for much longer."""

@@ -55,7 +55,7 @@ class Options:
     def __post_init__(self) -> None:
         function(self.handler, key="handler", arguments=1)
         if self.docs is not None:
-            function(self.docs, key="docs", arguments=1)
+            _plain(self.docs, key="docs")
         of_kind(self.retry, RetryPolicy, key="retry")
         if isinstance(self.retry, Circuit):
             allowed = "any policy but a Circuit, which only a bus and notification queues have"
@@ -63,7 +63,7 @@ class Options:
         _number(self.max_attempts, key="max_attempts")
         _number(self.max_claims, key="max_claims")
         if not (self.error_queue is None or isinstance(self.error_queue, str)):
-            function(self.error_queue, key="error_queue", arguments=1)
+            _plain(self.error_queue, key="error_queue")
         if self.max_run_seconds is not None and not (
             is_number(self.max_run_seconds) and self.max_run_seconds > 0
         ):
@@ -89,11 +89,7 @@ class Options:
     @property
     def is_asynchronous(self) -> bool:
         """Whether the handler is a coroutine function."""
-        return any(
-            inspect.iscoroutinefunction(call)
-            # The handler may be an object with a method of that name.
-            for call in (self.handler, getattr(self.handler, "__call__", None))  # noqa: B004
-        )
+        return _is_asynchronous(self.handler)
 
     def error_queue_of(self, queue: str) -> str:
         """Where the failed tasks of a queue go.
@@ -128,6 +124,18 @@ def actions_of(returned: Any, handler: object) -> tuple[Any, ...]:
                 value=one,
             )
     return found
+
+
+def _is_asynchronous(call: object) -> bool:
+    """Whether it is a coroutine function, or an object with a method `__call__` that is one."""
+    inner = getattr(call, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner)
+
+
+def _plain(call: object, *, key: str) -> None:
+    function(call, key=key, arguments=1)
+    if _is_asynchronous(call):
+        raise not_allowed(key, call, "a function that is no coroutine function: it has a thread")
 
 
 def _number(value: object, *, key: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from work_queue import checks
+
 
 class MoveTask(Exception):
     """Raised by a handler: the task goes to another queue, ready at once, with the reason as `err`.
@@ -9,12 +11,15 @@ class MoveTask(Exception):
     Args:
         queue: That queue.
         reason: Why. Default: a text that says who asked for it.
+
+    Raises:
+        InvalidRequestError: The queue's name is not allowed.
     """
 
     def __init__(self, queue: str, reason: str = "") -> None:
         super().__init__(queue, reason)
-        self.queue = queue
-        self.reason = reason
+        self.queue = checks.queue(queue)
+        self.reason = str(reason)  # somebody gives the exception itself
 
     def __str__(self) -> str:
         return self.reason or "the handler asked for it"

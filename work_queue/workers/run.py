@@ -26,7 +26,6 @@ from work_queue.workers.job import Job
 from work_queue.workers.lease import (
     RENEWAL_PART,
     UNREACHED,
-    UNWRITTEN,
     Lease,
     LeaseClosedError,
     LeaseLostError,
@@ -83,14 +82,15 @@ class Run:
 
     async def _pass_through(self) -> None:
         if self._is_claimed_too_often:
-            if await self._write(after_claims(self._task, self._options), end="moved"):
+            change = await _aside(lambda: after_claims(self._task, self._options))
+            if await self._write(change, end="moved"):
                 log.warning("task_moved", **self._facts, claims=self._task.claims)
             return
         try:
-            if not await self._has_docs():
-                return
-            error = await self._handled()
-        except Exception as failed:  # noqa: BLE001 -- of the function that names the docs
+            error = await self._docs_missed()
+            if error is None:
+                error = await self._handled()
+        except Exception as failed:  # noqa: BLE001 -- of what can't be claimed, whatever it is
             error = failed
         if error is not None:
             await self._failed(error)
@@ -106,31 +106,26 @@ class Run:
 
     # -- docs -------------------------------------------------------------------------------------
 
-    async def _has_docs(self) -> bool:
-        """Claim the doc sets. If others hold one, put the task off for a moment."""
-        if self._options.docs is None:
-            return True
-        task = self._task
-        if not (claims := tuple(self._options.docs(task))):
-            return True
+    async def _docs_missed(self) -> BaseException | None:
+        """Claim the doc sets; returns why that failed.
+
+        If others hold one, the task is put off for a moment.
+        """
+        docs: Any = self._options.docs
+        if docs is None:
+            return None
+        naming = in_thread(lambda: tuple(docs(self._task)), name="work_queue-docs")
+        if (error := await self._renewed_during(naming)) is not None:
+            return error
         try:
-            sets = await self._work.claim_docs_async(
-                *claims, until=task.ref, claimant=task.claimant
-            )
-        except DependencyError as error:
-            if self._lease.is_lost(error):
-                self._lost()
-            else:
-                log.info("docs_held", **self._facts)
-                seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
-                put_off = Renew(task.ref, seconds, undo_claim=True)
-                await self._write(put_off, end="put_off")
-            return False
-        except UNWRITTEN as error:
-            self._left(error)
-            return False
-        self._lease.holds(sets)
-        return True
+            if claims := naming.result():
+                await in_own_thread(self._lease.claim_docs, claims)
+        except DependencyError:
+            log.info("docs_held", **self._facts)
+            seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
+            await self._write(Renew(self._task.ref, seconds, undo_claim=True), end="put_off")
+            return LeaseClosedError("the task was put off")
+        return None
 
     # -- the handler ------------------------------------------------------------------------------
 
@@ -138,11 +133,18 @@ class Run:
         """Await the handler and its commit; returns why they failed."""
         sets = tuple(self._lease.sets)
         running = self._start(partial(Job, self._task, sets, self._given_up, self._lease.hold))
+        error = await self._renewed_during(running)
+        if error is None:
+            self._end = "done"
+        return error
+
+    async def _renewed_during(self, running: asyncio.Future[Any]) -> BaseException | None:
+        """Await a function of the user's while the lease is renewed; returns why it failed."""
         renewing = asyncio.ensure_future(self._renewed())
         try:
             await asyncio.wait(
                 {running, renewing, self._cut},
-                timeout=self._options.max_run_seconds,
+                timeout=self._seconds_left,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not running.done() and self._lease.close():
@@ -159,10 +161,13 @@ class Run:
             renewing.cancel()
         if running.cancelled():
             return asyncio.CancelledError("the handler was cancelled")
-        error = running.exception()
-        if error is None:
-            self._end = "done"
-        return error
+        return running.exception()
+
+    @property
+    def _seconds_left(self) -> float | None:
+        """How much longer the run may take."""
+        limit = self._options.max_run_seconds
+        return None if limit is None else max(0.0, self._begun + limit - time.monotonic())
 
     def _start(self, job: MakeJob) -> asyncio.Future[None]:
         if self._options.is_asynchronous:
@@ -173,13 +178,13 @@ class Run:
         handler: Any = self._options.handler
         engine: Any = self._options.engine
         if engine is None:
-            self._lease.finish(_no_iteration_end(handler, job()), None)
+            self._lease.finish(actions_of(handler(job()), handler), None)
             return
         transaction = Transaction()
         with transaction.whole(), engine.begin() as connection:
             mark(connection)
             with transaction.handler(connection):
-                actions = _no_iteration_end(handler, job(connection))
+                actions = actions_of(handler(job(connection)), handler)
             check(connection)
             self._lease.finish(actions, connection)
 
@@ -203,7 +208,7 @@ class Run:
 
     async def _given_up_on(
         self, running: asyncio.Future[None], *, lost: bool, cut: bool
-    ) -> BaseException | None:
+    ) -> BaseException:
         """Let the handler end, lest it works beside the task's next run; returns why it failed."""
         self._given_up.set()
         if self._options.is_asynchronous:
@@ -217,13 +222,12 @@ class Run:
         if running.done() and not running.cancelled():
             running.exception()  # seen; the handler's clean-up has failed
         if lost:
-            self._lost()
-            return None
+            return LeaseLostError()
         if cut:
             release = Renew(self._task.ref, 0.0, undo_claim=True)
             if await self._write(release, end="given_back"):
                 log.warning("task_given_back", **self._facts)
-            return None
+            return LeaseClosedError("the task was given back")
         return TimeoutError(f"the run took longer than {self._options.max_run_seconds} s")
 
     # -- renewals ---------------------------------------------------------------------------------
@@ -287,7 +291,8 @@ class Run:
             change = without_value(self._task).change(reset_claims=True)
             await self._write(change, end="given_back")
             raise error
-        change = after_failure(self._task, error, self._options, time.monotonic() - self._begun)
+        seconds = time.monotonic() - self._begun
+        change = await _aside(lambda: after_failure(self._task, error, self._options, seconds))
         runs_again = change.queue is None
         if await self._write(change, end="retried" if runs_again else "moved"):
             log.warning(
@@ -339,9 +344,6 @@ class Run:
         )
 
 
-def _no_iteration_end(handler: Any, job: Job) -> tuple[Action, ...]:
-    """Call it; futures take no StopIteration."""
-    try:
-        return actions_of(handler(job), handler)
-    except StopIteration as error:
-        raise RuntimeError("the handler raised StopIteration") from error
+def _aside(call: Callable[[], Change]) -> asyncio.Future[Change]:
+    """Call it where it holds up no other run: retry policies and error queues are user's code."""
+    return in_thread(call, name="work_queue-failure")

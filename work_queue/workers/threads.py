@@ -24,6 +24,10 @@ def in_thread(call: Callable[[], T], *, name: str) -> asyncio.Future[T]:
     def run() -> None:
         try:
             result = context.run(call)
+        except StopIteration as error:  # futures take none
+            stopped = RuntimeError(f"a function in the thread {name} raised StopIteration")
+            stopped.__cause__ = error
+            future.set_exception(stopped)
         except BaseException as error:  # noqa: BLE001 -- for whoever awaits it
             future.set_exception(error)
         else:

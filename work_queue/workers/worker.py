@@ -40,7 +40,8 @@ class Worker:
     otherwise.
 
     Handlers run in threads, or, if they are coroutine functions, on the event loop, on which also
-    the renewals run: they must not block it. Any number of workers may share queues.
+    the renewals run: they must not block it. `docs`, `error_queue` and the retry policy run in
+    threads. Any number of workers may share queues.
 
     Args:
         work: Where the tasks are. Each handler that runs claims under a name of its own: that of
@@ -48,7 +49,8 @@ class Worker:
         handler: A function, or a coroutine function, that takes a `Job`.
         queues: From which it claims, at least one.
         docs: Which doc sets a task needs: they are claimed for it before the handler runs. If
-            somebody holds one, the task comes back after a second. Default: none.
+            somebody holds one, the task comes back after a second. No coroutine function. Default:
+            none.
         lease_seconds: The lease of a claim, and of a renewal. Default: the work queue's.
         retry: When a failed task runs again. `Task.attempt` counts the failures. No `Circuit`.
             Default: `ExponentialRetries()`.
@@ -58,9 +60,9 @@ class Worker:
             error queue: it may kill its workers. None: any number. Default: 5.
         error_queue: Where failed tasks go, or a function of a queue's name that tells it. Default:
             the task's queue and `/err`, which also takes over if the function raises.
-        max_run_seconds: A run that takes longer, in seconds, has failed. A function goes on in its
-            thread, since it can't be stopped, and its result is not written. None: no limit.
-            Default: 300.
+        max_run_seconds: A run that takes longer, in seconds, `docs` included, has failed. A
+            function goes on in its thread, since it can't be stopped, and its result is not
+            written. None: no limit. Default: 300.
         concurrency: How many handlers run at a time. Default: 1.
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
             handler's own SQL on `Job.connection`, or `Job.async_connection`, commits with what it

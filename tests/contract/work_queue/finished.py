@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
 MINUTE = timedelta(minutes=1)
 NIGHT = "0 3 * * *"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def finish(work: WorkQueue, queue: str = "a") -> list[Any]:
@@ -27,5 +29,5 @@ def finished(work: WorkQueue, queue: str = "a") -> list[Task]:
 
 
 def date_of(task: Task) -> datetime:
-    """The date of which the id of a task tells."""
-    return datetime.fromisoformat(task.id.partition("@")[2])
+    """The date of which the id of a task tells, a UUID of version 7."""
+    return EPOCH + timedelta(milliseconds=UUID(task.id).int >> 80)

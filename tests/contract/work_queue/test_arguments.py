@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
 from typing import Any
 
 import pytest
 
 from queue_core.errors import (
     ConfigurationError,
+    InvalidPostError,
     InvalidRequestError,
     NaiveDateTimeError,
     PayloadNotSerialisableError,
@@ -142,6 +144,12 @@ def test_scenario_28_limits_are_in_bytes(work: WorkQueue) -> None:
     work.modify(Depend(work.insert("𝄞" * 512).ref), claimant=two * 33)
 
 
+def test_dates_are_within_the_calendar(work: WorkQueue) -> None:
+    before = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+    with pytest.raises(InvalidPostError, match="years 1 to 9999"):
+        work.insert("a", at=before)
+
+
 @needs.any_database
 def test_dates_need_a_time_zone(work: WorkQueue) -> None:
     with pytest.raises(NaiveDateTimeError):
@@ -263,3 +271,34 @@ def test_a_value_has_a_longest_size(make_work: MakeWork) -> None:
 def test_options_are_checked(make_work: MakeWork, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         make_work(**options)
+
+
+class Marked(str):
+    """A text as template engines have them."""
+
+    __slots__ = ()
+
+
+class Name(StrEnum):
+    """Names as an application may have them."""
+
+    TEXT = "a"
+
+
+@needs.any_database
+@pytest.mark.served_everywhere
+@pytest.mark.parametrize("text", [Marked("a"), Name.TEXT], ids=["a kind of str", "an enum"])
+def test_texts_of_other_kinds_are_texts(make_work: MakeWork, text: str) -> None:
+    work = make_work(claimant=text)
+    task = work.insert(text, 1, id=text, err=text)
+    assert (task.queue, task.id, task.err) == ("a", "a", "a")
+    assert len(work.tasks(text, ids=[text], claimant=text)) == 1
+    assert [queue.tasks for queue in work.queue_stats(text)] == [1]
+    work.modify(InsertDoc(namespace=text, key=text, secondary_key=text, id=text))
+    assert len(work.docs(text, ids=[text])) == len(work.docs(text, key=text)) == 1
+    [held] = work.claim_docs(DocClaim(text, text), claimant=text)
+    work.modify(held.release())
+    work.recur(text, text, every=60)
+    assert [type(one.name) for one in work.recurring(text)] == [str]
+    assert work.claim(text, claimant=text, timeout_seconds=5).claimant == "a"
+    assert type(work.claimant) is str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from queue_core.errors import InvalidRequestError
 from queue_core.runtime.manual_clock import ManualClock
+from sql.statements.work.docs import WorkDocs
 from tests.contract.work_queue.test_tasks import claimed, faults
 from work_queue.document import Doc, DocClaim, DocSet
 from work_queue.faults import DependencyError, Fault, FaultKind
@@ -118,6 +120,28 @@ def test_scenario_61_an_id_of_a_doc_is_taken(work: WorkQueue) -> None:
     assert found == [Fault(FaultKind.INSERT, DocRef("n", "one", 0))]
     assert work.docs("n") == [doc]
     assert added(work, InsertDoc(namespace="m", key="k", id="one"))[0].id == "one"
+
+
+@pytest.mark.served_everywhere
+@pytest.mark.parametrize("key", ["k", "other"])
+def test_a_taken_id_is_told_with_its_version(work: WorkQueue, key: str) -> None:
+    [doc] = work.modify(added(work, new(id="one"))[0].change(2)).changed_docs
+    assert faults(work, new(key=key, secondary="s", id="one")) == [Fault(FaultKind.INSERT, doc.ref)]
+
+
+@pytest.mark.database_only
+def test_an_id_that_is_taken_meanwhile_is_told_with_its_version(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [doc] = work.modify(added(work, new(id="one"))[0].change(2)).changed_docs
+    present, hidden = WorkDocs.present, [2]
+
+    def late(docs: WorkDocs, connection: Any, ids: Any) -> Any:
+        hidden[0] -= 1
+        return [] if hidden[0] >= 0 else present(docs, connection, ids)
+
+    monkeypatch.setattr(WorkDocs, "present", late)
+    assert faults(work, new(key="other", id="one")) == [Fault(FaultKind.INSERT, doc.ref)]
 
 
 @pytest.mark.served_everywhere

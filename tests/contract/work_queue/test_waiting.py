@@ -25,7 +25,9 @@ from tests.contract.harness import BOUND_SECONDS, eventually, eventually_async
 from tests.contract.work_queue.backends import backend_of, waiting
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
-from work_queue.modification import Action, Insert
+from work_queue.document import DocClaim
+from work_queue.faults import DependencyError
+from work_queue.modification import Action, Insert, InsertDoc
 from work_queue.storage.waiting import Waiter
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
@@ -334,6 +336,34 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
 
     eventually(given_back)
     assert claimed(work).claims == 1
+
+
+@pytest.mark.served_everywhere
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_cancelled_claim_of_docs_leaves_them_to_others(
+    work: WorkQueue, *, answered: bool
+) -> None:
+    work.modify(InsertDoc(namespace="n", key="k"))
+
+    def others_have_it() -> bool:
+        try:
+            work.claim_docs(DocClaim("n", "k"), claimant="another")
+        except DependencyError:
+            return False
+        return True
+
+    async def run() -> None:
+        claim = asyncio.create_task(work.claim_docs_async(DocClaim("n", "k"), lease_seconds=HOUR))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if answered:  # this loop, which is busy meanwhile, has not seen it
+            eventually(lambda: work.docs("n")[0].claimant == work.claimant)
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+
+    asyncio.run(run())
+    eventually(others_have_it)
 
 
 @pytest.mark.database_only

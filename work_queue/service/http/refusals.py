@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from queue_core.errors import (
     DatabaseUnreachableError,
+    InvalidPostError,
     InvalidRequestError,
     LifecycleError,
     PayloadError,
@@ -40,6 +41,7 @@ UNKNOWN = 2
 TYPE = "type.googleapis.com/api."
 STATUSES: dict[type[Exception], HTTPStatus] = {
     InvalidRequestError: HTTPStatus.BAD_REQUEST,
+    InvalidPostError: HTTPStatus.BAD_REQUEST,
     PayloadError: HTTPStatus.BAD_REQUEST,
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
     PermissionDeniedError: HTTPStatus.FORBIDDEN,

@@ -13,10 +13,10 @@ from queue_core.runtime.shown import shown
 from work_queue.service.marked import marked, unmarked
 from work_queue.service.rpc.descriptors import API, LEGACY, Package
 from work_queue.service.rpc.values import read_value, write_value
-from work_queue.task import NOBODY
+from work_queue.task import NOBODY, Task
 
 NIL = str(UUID(int=0))
-"""The claimant of what nobody holds, for callers that read a UUID there."""
+"""What callers that read and write UUIDs take for no claimant, and for no id."""
 
 
 class Generation(ABC):
@@ -36,6 +36,10 @@ class Generation(ABC):
     @abstractmethod
     def name(self, text: str) -> str:
         """An id or a claimant that a caller gives. Raises InvalidRequestError."""
+
+    @abstractmethod
+    def can_name(self, task: Task) -> bool:
+        """Whether a caller can name a task: whether `name` returns its id."""
 
     @abstractmethod
     def claimant(self, name: str) -> str:
@@ -58,6 +62,11 @@ class Current(Generation):
     def name(self, text: str) -> str:
         """See `Generation`."""
         return text
+
+    def can_name(self, task: Task) -> bool:
+        """See `Generation`."""
+        del task
+        return True
 
     def claimant(self, name: str) -> str:
         """See `Generation`."""
@@ -82,9 +91,9 @@ class Legacy(Generation):
             task.value = msgspec.json.encode(value)
 
     def name(self, text: str) -> str:
-        """See `Generation`. The texts of one UUID are one name."""
+        """See `Generation`. The texts of one UUID are one name, and the nil UUID is none."""
         try:
-            return str(UUID(text)) if text else text
+            return "" if text in {"", NIL} else str(UUID(text))
         except ValueError:
             raise InvalidRequestError(
                 f"{shown(text)} is no UUID: ids and claimants of this service are UUIDs. Nothing "
@@ -92,6 +101,13 @@ class Legacy(Generation):
                 key="id",
                 value=text,
             ) from None
+
+    def can_name(self, task: Task) -> bool:
+        """See `Generation`. Newer callers give tasks any ids."""
+        try:
+            return str(UUID(task.id)) == task.id
+        except ValueError:
+            return False
 
     def claimant(self, name: str) -> str:
         """See `Generation`. A claimant of a newer caller, which is no UUID, is shown as one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ from work_queue.document import DocClaim, DocSet
 from work_queue.modified import Modified
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
-from work_queue.service.protocol import Rules
+from work_queue.service.protocol import Rules, UnsupportedRequestError
 from work_queue.service.rpc import answers, requests
 from work_queue.service.rpc.generations import Generation
 from work_queue.task import Task
@@ -55,11 +56,26 @@ class Methods:
             lease_seconds=rules.lease_seconds(request.duration_ms),
             timeout_seconds=timeout_seconds,
         )
+        for task in tasks:
+            if not self._generation.can_name(task):
+                await self._calls.give_back(tasks)
+                raise UnsupportedRequestError(
+                    f"task {task.id!r} of queue {task.queue!r} has an id that is no UUID in small "
+                    "letters, so callers of this service can't name it. It was not claimed. Let a "
+                    "newer caller take it."
+                )
         return tasks, lambda: answers.claimed(tasks, self._generation)
 
-    def pages(self, caller: Caller, request: Any) -> AsyncGenerator[list[Task], None]:
+    async def pages(self, caller: Caller, request: Any) -> AsyncGenerator[list[Task], None]:
         """Read tasks page by page."""
-        return self._calls.pages(caller, requests.task_query(request, self._generation))
+        query = requests.task_query(request, self._generation)
+        async with aclosing(self._calls.pages(caller, query)) as pages:
+            async for page in pages:
+                yield self._named(page)
+
+    def _named(self, tasks: list[Task]) -> list[Task]:
+        """Those that a caller can name: it could do nothing with the others, or read none."""
+        return [task for task in tasks if self._generation.can_name(task)]
 
     async def _modify(self, caller: Caller, request: Any, rules: Rules) -> Any:
         if requests.is_dated(request):
@@ -74,7 +90,8 @@ class Methods:
     async def _tasks(self, caller: Caller, request: Any, rules: Rules) -> Any:
         del rules
         query = requests.task_query(request, self._generation)
-        return answers.tasks(await self._calls.tasks(caller, query), self._generation)
+        found = await self._calls.tasks(caller, query)
+        return answers.tasks(self._named(found), self._generation)
 
     async def _queues(self, caller: Caller, request: Any, rules: Rules) -> Any:
         del rules

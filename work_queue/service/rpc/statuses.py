@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import grpc
@@ -28,8 +29,9 @@ from work_queue.service.unavailable import for_callers
 DETAILS = "grpc-status-details-bin"
 MAX_DETAILS_BYTES = 6_000
 """What details may take: callers refuse an answer with more than 8 kB of metadata."""
-MAX_MESSAGE_LENGTH = 500
-"""Characters of one message at most."""
+MAX_MESSAGE_LENGTH, MAX_MESSAGE_BYTES = 500, 1_500
+"""Characters of one message at most, and its bytes where each that is not ASCII is sent as three.
+"""
 
 Code = grpc.StatusCode
 _CODES: dict[type[Exception], grpc.StatusCode] = {
@@ -74,7 +76,9 @@ def ending(error: Exception, method: Method, package: Package, protocol: int) ->
 
 
 def _told(error: Exception) -> str:
-    return str(error)[:MAX_MESSAGE_LENGTH]
+    text = str(error)[:MAX_MESSAGE_LENGTH]
+    sizes = accumulate(1 if char.isascii() else 3 * len(char.encode()) for char in text)
+    return text[: sum(size <= MAX_MESSAGE_BYTES for size in sizes)]
 
 
 def _detailed(code: grpc.StatusCode, message: str, items: Iterable[Any]) -> Ending:

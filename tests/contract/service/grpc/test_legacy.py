@@ -14,6 +14,7 @@ from work_queue.work_queue import WorkQueue
 
 NIL = str(UUID(int=0))
 ANN, BOB = str(uuid4()), str(uuid4())
+CAPITALS = "6F9619FF-8B86-4011-B42D-00CF4FC964FF"
 RAW = b"\x00\xffnot JSON"
 
 
@@ -76,6 +77,59 @@ def test_uuids_are_one_name_however_they_are_written(
     claim(legacy, stubs, claimant=ANN.upper())
     assert work.tasks("a")[0].claimant == ANN
     refused(grpc.StatusCode.NOT_FOUND, lambda: insert(legacy, stubs, id=name))
+
+
+def test_the_nil_uuid_is_nobody_and_no_id(legacy: Any, stubs: Stubs, work: WorkQueue) -> None:
+    api = stubs.proto
+    task = insert(legacy, stubs, id=NIL)
+    assert task.id not in {NIL, insert(legacy, stubs, id=NIL).id}
+    later = legacy.Time(api.TimeRequest()).time_ms + 60_000
+    insert(legacy, stubs, at_ms=later)
+    claim(legacy, stubs, claimant=BOB)
+    # Clients that nobody gave a claimant send it so.
+    everything = api.TasksRequest(queue="a", claimant_id=NIL)
+    assert len(legacy.Tasks(everything).tasks) == 3
+    assert len(list(legacy.StreamTasks(everything))) == 3
+    assert len(legacy.Tasks(api.TasksRequest(queue="a", claimant_id=BOB)).tasks) == 2
+    change = {"old_id": {"id": task.id}, "new_data": {"queue": "b", "id": NIL}}
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    for request in (
+        api.ModifyRequest(claimant_id=NIL, inserts=[{"queue": "a", "at_ms": later}]),
+        api.ModifyRequest(claimant_id=ANN, deletes=[{"id": NIL}]),
+    ):
+        refused(invalid, lambda request=request: legacy.Modify(request))  # type: ignore[misc]
+    refused(invalid, lambda: claim(legacy, stubs, claimant=NIL))
+    holder = work.tasks(ids=[task.id])[0].claimant or ANN
+    named = {"id": task.id, "version": work.tasks(ids=[task.id])[0].version}
+    legacy.Modify(api.ModifyRequest(claimant_id=holder, changes=[{**change, "old_id": named}]))
+    assert work.queues() == {"a": 2, "b": 1}
+
+
+def test_a_recurring_task_is_done_by_its_name(legacy: Any, stubs: Stubs, work: WorkQueue) -> None:
+    work.recur("a", "beat", every=0.2)
+    request = stubs.proto.ClaimRequest(claimant_id=ANN, queues=["a"], duration_ms=60_000)
+    task = legacy.Claim(request, timeout=PATIENCE_SECONDS).task
+    work.stop_recurring("a", "beat")
+    named = {"id": task.id, "version": task.version}
+    legacy.Modify(stubs.proto.ModifyRequest(claimant_id=ANN, deletes=[named]))
+    assert not work.tasks(ids=[task.id])
+
+
+@pytest.mark.parametrize("name", ["invoice-41", CAPITALS])
+def test_a_task_that_these_callers_can_not_name_is_not_theirs(
+    legacy: Any, stubs: Stubs, work: WorkQueue, name: str
+) -> None:
+    work.insert("a", id=name)
+    other = work.insert("a")
+    error = refused(grpc.StatusCode.UNIMPLEMENTED, lambda: claim(legacy, stubs))
+    assert name in error.details()
+    assert "'a'" in error.details()
+    everything = stubs.proto.TasksRequest(queue="a")
+    assert [task.id for task in legacy.Tasks(everything).tasks] == [other.id]
+    assert [page.tasks[0].id for page in legacy.StreamTasks(everything)] == [other.id]
+    assert claim(legacy, stubs).id == other.id  # what was given back has queued up again
+    mine = work.claim("a", timeout_seconds=PATIENCE_SECONDS)
+    assert (mine.id, mine.claims) == (name, 1)
 
 
 def test_other_names_are_refused(legacy: Any, stubs: Stubs, work: WorkQueue) -> None:

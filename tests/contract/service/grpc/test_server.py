@@ -222,6 +222,24 @@ def test_callers_are_known_by_their_tokens(serve: Serve, stubs: Stubs, work: Wor
     assert work.queues() == {}
 
 
+@pytest.mark.parametrize("letter", ["a", "€", "𝄞"])
+def test_what_a_caller_lacks_is_told_as_far_as_it_is_read(
+    serve: Serve, stubs: Stubs, letter: str
+) -> None:
+    """Callers take 8 kB, now and then a little more; letters beyond ASCII take up to 12 bytes."""
+    token = [("authorization", "Bearer secret")]
+    inserts = [{"queue": f"{letter * 500}{number}"} for number in range(10)]
+    request = stubs.api.ModifyRequest(claimant_id="ann", inserts=inserts)
+    with serve(authoriser=_Knows(token="secret")).channel() as channel:
+        entroq = stubs.api_stub(channel)
+        for _ in range(10):
+            error = refused(
+                grpc.StatusCode.PERMISSION_DENIED, lambda: entroq.Modify(request, metadata=token)
+            )
+            assert details(error, stubs, stubs.api.AuthzDep)
+            assert letter * 40 in error.details()
+
+
 def test_callers_are_known_by_their_certificates(
     serve: Serve, stubs: Stubs, tmp_path: Path
 ) -> None:

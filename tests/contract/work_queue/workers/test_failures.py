@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import CommitUnknownError, DatabaseUnreachableError
-from queue_core.model.retry import GiveUp, RetryLater
+from queue_core.model.retry import Failure, GiveUp, RetryLater
 from queue_core.model.retry_policies import ImmediateRetries
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.conftest import MakeWork
@@ -62,6 +63,59 @@ def test_who_gives_up_lands_in_the_error_queue(work: WorkQueue, given: Any, queu
 def test_scenario_45_a_task_is_moved_with_the_reason(work: WorkQueue) -> None:
     task = ran(work, MoveTask("b", "not ours"))
     assert (task.queue, task.err, task.attempt, task.claims) == ("b", "not ours", 1, 0)
+
+
+def test_a_reason_may_be_an_error(work: WorkQueue) -> None:
+    reason: Any = ValueError("not ours")
+    assert ran(work, MoveTask("b", reason)).err == "not ours"
+
+
+class Mute:
+    """Something whose text can't be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_reason_that_can_not_be_told_ends_no_worker(work: WorkQueue) -> None:
+    task = ran(work, GiveUp(Mute()))
+    assert task.queue == "a/err"
+    assert task.err.startswith("GiveUp: its text can't be told (RuntimeError)")
+
+
+@pytest.mark.parametrize(
+    "queue", [None, 5, "", "q" * 513], ids=["none", "a number", "empty", "too long"]
+)
+def test_a_move_to_no_queue_is_a_failure(work: WorkQueue, queue: Any) -> None:
+    def handle(_job: Job) -> NoReturn:
+        raise MoveTask(queue)
+
+    work.insert("a")
+    Worker(work, handle, "a", max_attempts=1).run(limit=1)
+    [moved] = work.tasks("a/err")
+    assert moved.err.startswith("InvalidRequestError: queue=")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A retry policy that notes its thread."""
+
+    threads: list[str]
+
+    def next_date(self, failure: Failure) -> None:
+        del failure
+        self.threads.append(threading.current_thread().name)
+
+
+def test_what_decides_of_a_failed_task_runs_off_the_event_loop(work: WorkQueue) -> None:
+    policy = Named([])
+
+    def error_queue(_queue: str) -> str:
+        policy.threads.append(threading.current_thread().name)
+        return "failed"
+
+    assert ran(work, ValueError(), retry=policy, error_queue=error_queue).queue == "failed"
+    assert policy.threads == ["work_queue-failure"] * 2
 
 
 def test_scenario_45_a_fatal_error_ends_the_worker_and_leaves_the_task(work: WorkQueue) -> None:
@@ -200,7 +254,7 @@ def test_scenario_47_a_refused_dependency_is_a_failure(work: WorkQueue) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("call", ["modify", "claim_docs_async"])
+@pytest.mark.parametrize("call", ["modify", "claim_docs"])
 def test_a_task_is_left_to_the_end_of_its_lease_if_the_database_does_not_answer(
     work: WorkQueue,
     monkeypatch: pytest.MonkeyPatch,

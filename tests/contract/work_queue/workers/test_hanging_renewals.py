@@ -190,3 +190,44 @@ def test_an_answer_that_comes_after_another_renewal_changes_nothing(
     lease.renew()
     lease.finish([Insert(queue="b")], None)
     assert work.queues() == {"b": 1}
+
+
+def test_docs_are_claimed_at_the_version_of_a_renewal_without_an_answer(
+    work: WorkQueue, hanging: Hanging
+) -> None:
+    work.insert("a")
+    lease = Lease(work, work.claim("a", timeout_seconds=BOUND_SECONDS, lease_seconds=4), 0.0)
+    hanging.answers = 1
+    with ThreadPoolExecutor(1) as pool:
+        renewing = pool.submit(lease.renew)
+        assert hanging.hung.acquire(timeout=BOUND_SECONDS)
+        lease.claim_docs([DocClaim("n", "k")])
+        hanging.end.set()
+        renewing.result(BOUND_SECONDS)
+    lease.renew()
+    [docs] = lease.sets
+    lease.finish([Insert(queue="b"), docs.depend()], None)
+    assert work.queues() == {"b": 1}
+
+
+def test_docs_that_come_during_a_renewal_are_held_and_renewed_in_time(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modify = work.modify
+
+    def late(*actions: Any, **options: Any) -> Modified:
+        monkeypatch.undo()
+        lease.claim_docs([DocClaim("n", "k")])
+        return modify(*actions, **options)
+
+    work.insert("a")
+    lease = Lease(work, work.claim("a", timeout_seconds=BOUND_SECONDS), 0.0)
+    monkeypatch.setattr(work, "modify", late)
+    lease.renew()
+    assert lease.seconds_to_renewal == 0, "the docs end before the task"
+    lease.renew()
+    assert lease.seconds_to_renewal > 0
+    [docs] = lease.sets
+    assert docs.at == lease.task.at
+    lease.finish([Insert(queue="b"), docs.depend()], None)
+    assert work.queues() == {"b": 1}

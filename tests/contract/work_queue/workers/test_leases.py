@@ -17,7 +17,7 @@ from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.workers.handlers import SHORT, end_elsewhere, raises, taken
+from tests.contract.work_queue.workers.handlers import SHORT, Start, end_elsewhere, raises, taken
 from work_queue.document import DocClaim
 from work_queue.faults import DependencyError
 from work_queue.modification import Action, Insert, InsertDoc, Renew
@@ -51,6 +51,46 @@ def test_scenario_46_task_and_docs_are_renewed_together(work: WorkQueue) -> None
     assert work.queues() == {"b": 1}
     [doc] = work.docs("n")
     assert (doc.content, doc.claimant) == (2, "")
+
+
+def test_a_lease_is_renewed_while_its_docs_are_named(work: WorkQueue, start: Start) -> None:
+    work.modify(*(InsertDoc(namespace="n", key=key, content=1) for key in ("quick", "slow")))
+    slow = threading.Event()
+
+    def docs(task: Task) -> list[DocClaim]:
+        if task.value == "slow":
+            slow.set()
+            eventually(lambda: work.tasks("a", ids=[task.id])[0].version >= 3, "two renewals")
+        return [DocClaim("n", task.value)]
+
+    def handle(job: Job) -> Action:
+        slow.wait(BOUND_SECONDS)
+        # The loop goes on meanwhile: this one is renewed, too.
+        eventually(lambda: work.tasks(ids=[job.task.id])[0].version >= 3, "two renewals")
+        return job.sets[0].docs[0].change(2)
+
+    work.insert("a", "quick")
+    work.insert("a", "slow", delay=0.01)
+    options: dict[str, Any] = {"concurrency": 2, "lease_seconds": SHORT}
+    start(Worker(work, handle, "a", docs=docs, **options), until_empty=True).result(BOUND_SECONDS)
+    assert work.queues() == {}
+    assert [(doc.content, doc.claimant) for doc in work.docs("n")] == [(2, "")] * 2
+
+
+def test_docs_that_are_named_too_slowly_are_a_failure(work: WorkQueue, start: Start) -> None:
+    end = threading.Event()
+
+    def docs(_task: Task) -> list[DocClaim]:
+        end.wait(2 * BOUND_SECONDS)
+        return []
+
+    work.insert("a")
+    worker = Worker(
+        work, raises(AssertionError()), "a", docs=docs, max_run_seconds=0.2, max_attempts=1
+    )
+    start(worker, limit=1).result(BOUND_SECONDS)
+    end.set()
+    assert "TimeoutError" in work.tasks("a/err")[0].err
 
 
 @pytest.mark.slow

@@ -195,17 +195,23 @@ def test_a_worker_that_would_block_an_event_loop_says_what_to_await(work: WorkQu
         asyncio.run(blocks())
 
 
+async def asynchronous(_given: Any) -> None:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"handler": 5},
         {"handler": lambda: None},
         {"docs": 5},
+        {"docs": asynchronous},
         {"retry": 5},
         {"retry": Circuit()},
         {"max_attempts": 0},
         {"max_claims": True},
         {"error_queue": 5},
+        {"error_queue": asynchronous},
         {"max_run_seconds": 0},
         {"concurrency": 0},
         {"concurrency": None},
