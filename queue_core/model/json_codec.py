@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-    if hasattr(wanted, "model_validate_json"):
-        return _read_model(wanted, msgspec.json.encode(value))
-    raise NotImplementedError(f"{a_kind(wanted)} can't be read from JSON")
+from queue_core.model.arrival import difference, fit
+from queue_core.runtime.shown import a_kind
 
 _SINGLE = frozenset({type(None), bool, int, float, str})
 
@@ -106,18 +105,9 @@ def _plain(value: Any) -> object:
 
 
 def _from_plain(wanted: Any, value: object) -> object:
-<<<<<<< HEAD
-    if hasattr(wanted, "model_validate"):
-        try:
-            return wanted.model_validate(value, by_name=True, by_alias=True)
-        except ValueError as error:
-            raise ValueError(_without_input(error)) from None
-    raise NotImplementedError(f"{a_kind(wanted)} can't be read from JSON")
-=======
     if hasattr(wanted, "model_validate_json"):
         return _read_model(wanted, msgspec.json.encode(value))
-    raise NotImplementedError(f"a {wanted.__qualname__} can't be read from JSON")
->>>>>>> h_payload
+    raise NotImplementedError(f"{a_kind(wanted)} can't be read from JSON")
 
 
 def _read_model(model: Any, data: str | bytes) -> object:
