@@ -1,5 +1,6 @@
 """The codec that writes events as JSON."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -55,6 +56,9 @@ class JsonCodec:
 
     def _check(self, event: object, event_type: type, data: bytes) -> None:
         """Raises ValueError unless `data` is read as the event that it was written of."""
+        if b"null" in data:
+            # msgspec writes NaN and infinities so. The standard encoder names them.
+            json.dumps(msgspec.to_builtins(event, enc_hook=_plain), allow_nan=False)
         wanted = None if isinstance(event, dict) else event_type
         try:
             arrived = self.decode(data, wanted)

@@ -93,7 +93,7 @@ async def awaitable_twins(core: Connection) -> None:
     await bus.find_async(states=3)  # error: arg-type reportArgumentType
     await bus.history_async(effective_before=None)  # error: call-arg reportCallIssue
     await queue.schedule_async(Order(1), dealy=3)  # error: call-overload reportCallIssue
-    await queue.update_async(1, delay=3)  # error: call-arg reportCallIssue
+    await queue.update_async(1, dealy=3)  # error: call-arg reportCallIssue
     await queue.remove_async(1, key=3)  # error: call-arg reportCallIssue
 
 
