@@ -56,20 +56,24 @@ class JsonCodec:
 
     def _check(self, event: object, event_type: type, data: bytes) -> None:
         """Raises ValueError unless `data` is read as the event that it was written of."""
-        if b"null" in data:
-            # msgspec writes NaN and infinities so. The standard encoder names them.
-            json.dumps(msgspec.to_builtins(event, enc_hook=_plain), allow_nan=False)
         wanted = None if isinstance(event, dict) else event_type
+        fault = self._fault(event, wanted, data)
+        if fault is not None:
+            reason = ": JSON has no NaN and no infinity" if _holds_nan(event) else ""
+            raise ValueError(f"{fault}{reason}")
+        if event_type not in self._fits:
+            self._fits[event_type] = None if wanted is None else fit(wanted)
+
+    def _fault(self, event: object, wanted: type | None, data: bytes) -> str | None:
         try:
             arrived = self.decode(data, wanted)
         except (ValueError, msgspec.MsgspecError) as error:
-            raise ValueError(f"it could not be read again: {error}") from error
+            return f"it could not be read again: {error}"
         place = difference(event, arrived)
-        if place is not None:
-            where = f"its field {place.removeprefix('.')}" if place else "it"
-            raise ValueError(f"{where} would not arrive as it was posted")
-        if event_type not in self._fits:
-            self._fits[event_type] = None if wanted is None else fit(wanted)
+        if place is None:
+            return None
+        where = f"its field {place.removeprefix('.')}" if place else "it"
+        return f"{where} would not arrive as it was posted"
 
     def decode(self, data: str | bytes, event_type: type | None) -> object:
         """As `Codec.decode`.
@@ -97,6 +101,15 @@ def _is_flat(event: Any) -> bool:
         if type(value) not in _SINGLE or type(name) is not str:
             return False
     return True
+
+
+def _holds_nan(event: object) -> bool:
+    """Whether it holds NaN or an infinity, which msgspec writes as null."""
+    try:
+        json.dumps(msgspec.to_builtins(event, str_keys=True, enc_hook=_plain), allow_nan=False)
+    except ValueError:
+        return True
+    return False
 
 
 def _plain(value: Any) -> object:
