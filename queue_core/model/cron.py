@@ -64,9 +64,9 @@ def cron_rule(expression: str, timezone: str) -> Callable[[datetime], datetime |
         minute, hour, day, month, weekday = fields
         weekdays = _weekdays(weekday)
         # Cron runs when either day field matches if both are restricted; APScheduler asks for both.
-        days = (
-            [(day, "*"), ("*", weekdays)] if "*" not in (day[0], weekday[0]) else [(day, weekdays)]
-        )
+        days = [(day, weekdays)]
+        if "*" not in (day[0], weekday[0]):
+            days = [("*", weekdays), *([(day, "*")] if _exists(day, month) else [])]
         triggers = [
             CronTrigger(minute=minute, hour=hour, day=d, month=month, day_of_week=w, timezone=UTC)
             for d, w in days
@@ -79,6 +79,12 @@ def cron_rule(expression: str, timezone: str) -> Callable[[datetime], datetime |
         return min((date for date in found if date is not None), default=None)
 
     return partial(_after_in_zone, zone, next_wall_time, hour.startswith("*"))
+
+
+def _exists(day: str, month: str) -> bool:
+    """Whether the months have such a day: a search for one that has none goes on to year 9999."""
+    trigger = CronTrigger(year="2000-2003", month=month, day=day, timezone=UTC)
+    return trigger.get_next_fire_time(None, datetime(2000, 1, 1, tzinfo=UTC)) is not None
 
 
 def _after_in_zone(

@@ -18,6 +18,7 @@ from queue_core.model.entry import Entry, SubscriberProgress
 from queue_core.model.lanes import Lane
 from queue_core.model.retry_policies import Circuit
 from queue_core.model.states import State
+from queue_core.runtime.shown import text_of
 from sql.tables import ERROR_LENGTH
 
 
@@ -132,11 +133,7 @@ def given_up(progress: SubscriberProgress) -> str | None:
 
 def describe(error: BaseException) -> str:
     """Type, message and the tail of the traceback, in `ERROR_LENGTH` storable characters."""
-    try:
-        message = str(error)
-    except Exception as unspeakable:  # noqa: BLE001 -- the user's code; its outcome must be written all the same
-        message = f"its text can't be told ({type(unspeakable).__name__})"
-    head = f"{error_name(error)}: {message}"[: ERROR_LENGTH // 4]
+    head = f"{error_name(error)}: {text_of(error)}"[: ERROR_LENGTH // 4]
     # A handler's answer has no place in its code, but a note may say why no policy was asked.
     tail = (
         "\n".join(getattr(error, "__notes__", ()))

@@ -6,12 +6,14 @@ when no run is left and the entry ends FAILED. All state is in the entry's row (
 in UTC.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from queue_core.model.answers import Fail, NotDone, Retry, as_delay
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown, text_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +92,8 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
 
     The handler's own request comes first, then the policy.
 
-    Never raises: a policy that raises, or answers with anything but an aware date or None, ends the
-    retries, and a note on `failure.error` says so, which reaches the entry's `last_error`.
+    Never raises: a policy that raises anything, or answers with anything but an aware date or None,
+    ends the retries, and a note on `failure.error` says so, which reaches the entry's `last_error`.
     """
     try:
         match failure.error:
@@ -103,6 +105,9 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
                 return failure.now + delay
         date = policy.next_date(failure)
         return None if date is None else in_utc(date, key="next_date")
-    except Exception as error:  # noqa: BLE001 - the user's code; the finish loop goes on with the other outcomes
-        failure.error.add_note(f"No retry: {policy!r} failed with {type(error).__name__}: {error}")
+    except BaseException as error:  # noqa: BLE001 - the user's code; the failure of its handler must be told
+        with suppress(BaseException):  # the handler's error may be of a class that takes no notes
+            failure.error.add_note(
+                f"No retry: {shown(policy)} failed with {type(error).__name__}: {text_of(error)}"
+            )
         return None

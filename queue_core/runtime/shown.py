@@ -19,3 +19,11 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 -- the user's class: the message is about something else
         return f"<{type(value).__name__}>"
     return told if len(told) <= LONGEST else told[:LONGEST] + "…"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error, or that its class can't tell it."""
+    try:
+        return str(error)
+    except BaseException as unspeakable:  # noqa: BLE001 -- the user's class: the outcome of its run must be told
+        return f"its text can't be told ({type(unspeakable).__name__})"

@@ -1,6 +1,7 @@
 """Recurring schedules: due dates, and daylight saving."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -194,6 +195,8 @@ def test_an_interval_never_drifts(start: datetime, every: timedelta, previous: d
         ("0 0 * * */3", ["2026-01-03", "2026-01-04", "2026-01-07", "2026-01-10"]),
         # Both day fields restricted: either is enough.
         ("0 0 13 * 5", ["2026-01-02", "2026-01-09", "2026-01-13", "2026-01-16"]),
+        ("0 0 29 2 1", ["2026-02-02", "2026-02-09", "2026-02-16", "2026-02-23", "2027-02-01"]),
+        ("0 0 30 2 1", ["2026-02-02", "2026-02-09", "2026-02-16", "2026-02-23", "2027-02-01"]),
         ("@monthly", ["2026-02-01", "2026-03-01"]),
         ("0 0 31 jan,mar *", ["2026-01-31", "2026-03-31"]),
         ("@yearly", ["2027-01-01", "2028-01-01"]),
@@ -209,6 +212,21 @@ def test_cron_means_what_cron_means(cron: str, dates: list[str]) -> None:
         date = following
         found.append(date.date().isoformat())
     assert found == dates
+
+
+def test_a_day_that_no_month_has_costs_no_search_for_it() -> None:
+    rule, date, began = parse(cron="0 0 31 2,4 1", start=START), START, time.process_time()
+    for _ in range(30):
+        date = rule.next_after(date, START) or START
+    # A search to the year 9999 takes 0.1 s, thirty of them 3 s.
+    assert time.process_time() - began < 1.0
+    assert date > START
+
+
+def test_a_leap_day_is_found_beside_a_weekday() -> None:
+    begin = datetime(2028, 2, 28, tzinfo=UTC)
+    date = parse(cron="0 0 29 2 1", start=begin).next_after(None, begin)
+    assert date == datetime(2028, 2, 29, tzinfo=UTC)
 
 
 def test_the_first_date_without_a_previous_one_is_after_now() -> None:

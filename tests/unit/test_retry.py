@@ -179,8 +179,37 @@ class Naive:
         return datetime(2026, 1, 1)  # noqa: DTZ001 -- the naive one is the case
 
 
+class Rude(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    def add_note(self, note: str, /) -> None:
+        raise ValueError(note)
+
+
+class Raises:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def next_date(self, failure: Failure) -> datetime | None:
+        raise self.error
+
+
+class Unshowable(Broken):
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
 @pytest.mark.parametrize(
-    ("policy", "reason"), [(Broken(), "policy bug"), (Naive(), "no time zone")]
+    ("policy", "reason"),
+    [
+        (Broken(), "policy bug"),
+        (Naive(), "no time zone"),
+        (Raises(SystemExit("the end")), "SystemExit: the end"),
+        (Raises(KeyboardInterrupt()), "KeyboardInterrupt"),
+        (Raises(Rude()), "Rude: its text can't be told"),
+        (Unshowable(), "policy bug"),
+    ],
 )
 def test_a_broken_policy_ends_the_retries_and_the_failure_says_so(
     policy: RetryPolicy, reason: str
@@ -188,6 +217,10 @@ def test_a_broken_policy_ends_the_retries_and_the_failure_says_so(
     failed = failure()
     assert decide(policy, failed) is None
     assert reason in failed.error.__notes__[0]
+
+
+def test_a_broken_policy_raises_nothing_where_the_error_takes_no_notes() -> None:
+    assert decide(Broken(), failure(error=Rude())) is None
 
 
 @pytest.mark.parametrize(

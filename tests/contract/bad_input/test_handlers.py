@@ -187,6 +187,8 @@ def test_a_stop_that_can_not_write_outcomes_says_so_and_ends(bus: PersistentBus)
     "answer",
     [
         RuntimeError("no rule"),
+        SystemExit("no rule"),
+        KeyboardInterrupt(),
         "tomorrow",
         7,
         datetime.now(UTC).replace(tzinfo=None),
@@ -206,6 +208,19 @@ def test_a_retry_policy_of_nonsense_ends_the_retries_or_waits_as_it_says(
     (entry,) = ended(bus)
     assert entry.processing_state is State.FAILED
     assert "No retry" in (entry.last_error or "")
+
+
+def test_a_retry_policy_that_raises_leaves_another_subscriber_its_retries(
+    bus: PersistentBus,
+) -> None:
+    other = Recorder(failures=1)
+    bus.subscribe(Order, Recorder(failures=1), retry=_Policy(SystemExit("no rule")), name="one")
+    bus.subscribe(Order, other, retry=ImmediateRetries(1), name="other")
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert entry.progress == {"one": False, "other": True}
+    assert len(other.numbers()) == 2
 
 
 def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(
