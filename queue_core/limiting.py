@@ -12,6 +12,7 @@ from queue_core.model.limit import Limit
 from queue_core.model.names import name_fault
 from queue_core.model.rate import LONGEST_PER, ONE_SECOND, SHORTEST_PER
 from queue_core.model.refusal import refused
+from queue_core.runtime.exact import exact_duration, exact_integer, exact_text
 from queue_core.runtime.shown import shown
 from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.limits import StoredLimits
@@ -179,19 +180,21 @@ class Limiting:
                 )
 
     def _count(self, count: object, key: str) -> int:
-        if isinstance(count, int) and count is not True and 1 <= count <= LARGEST_COUNT:
-            return count
+        number = exact_integer(count)
+        if number is not None and 1 <= number <= LARGEST_COUNT:
+            return number
         raise refused(
             self._limited_queue, key, count, f"a whole number from 1 to {LARGEST_COUNT:,}"
         )
 
     def _time(self, per: object) -> timedelta:
-        if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER:
-            return per
+        duration = exact_duration(per)
+        if duration is not None and SHORTEST_PER <= duration <= LONGEST_PER:
+            return duration
         raise refused(self._limited_queue, "per", per, "a timedelta from a millisecond to 366 days")
 
     def _name(self, by: str | None) -> str | None:
         fault = None if by is None else name_fault(by, LONGEST_BY)
         if fault:
             raise refused(self._limited_queue, "by", by, fault)
-        return by
+        return exact_text(by)
