@@ -198,7 +198,7 @@ class EventBus(Subscribing):
 
         Raises:
             InvalidPostError: `events` can't be iterated, or one can't be accepted. Otherwise as
-                `post`.
+                `post`. What an iterable itself raises passes as it is, and nothing was written.
         """
         if not isinstance(events, Iterable):
             raise InvalidPostError(

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.after_rules import AfterRules
-from queue_core.model.posting import PLAIN, Posting
+from queue_core.model.posting import Posting, is_plain
 from queue_core.runtime.shown import shown
+from queue_core.storage.arguments import flag
 
 _REASONS = {
     "order_key": "there is no order to keep",
@@ -25,7 +26,7 @@ def refuse_links(queue_name: str, postings: Sequence[Posting], rules: AfterRules
         for option, reason in _REASONS.items():
             value = getattr(posting, option)
             # An empty `after` waits for nothing.
-            if value if option == "after" else value != getattr(PLAIN, option):
+            if flag(value, option) if option == "after" else not is_plain(posting, option):
                 raise InvalidPostError(
                     f"{queue_name}: {option} needs the persistent bus: in memory {reason}. "
                     "Nothing was posted.",

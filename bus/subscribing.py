@@ -302,8 +302,7 @@ class Subscribing(OldBusNames):
             >>> bus.register_event(Payment, validate=lambda payment: payment.cents > 0)
         """
         if isinstance(event_type, str) and name is None:
-            self._types.register_name(event_type)
-            registered = event_type
+            registered = self._types.register_name(event_type)
         else:
             registered = self._types.register(event_type, name)
         if validate is not None:

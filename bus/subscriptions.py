@@ -10,6 +10,7 @@ from queue_core.cluster.subscriber_sets import published
 from queue_core.errors import ConfigurationError
 from queue_core.model.event_types import EventTypes
 from queue_core.running.subscriber import AnyHandler, Subscriber
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.lock import Lock
 
 
@@ -51,6 +52,7 @@ class Subscriptions:
                 self._of_others, self._resolved = (subscriber,), {}
             return
         if isinstance(event, str):
+            event = exact_text(event) or ""
             if not self._types.knows(event):
                 self._types.register_name(event)
         else:

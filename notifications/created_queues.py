@@ -7,7 +7,7 @@ from typing import Literal, Never, TypedDict, Unpack, overload
 
 from notifications.queue import NotificationQueue
 from notifications.queue_decorators import Decorate, DecorateExactlyOnce
-from notifications.queue_name import check_part, parts_of
+from notifications.queue_name import checked_part, parts_of
 from notifications.queues import Queues
 from queue_core.errors import QueueExistsError
 from queue_core.model.after_rules import After
@@ -124,8 +124,7 @@ class CreatedQueues(Queues):
             InvalidPostError: A name can't be one; NameTooLongError if it is too long.
             ConfigurationError: The handler, its annotation, an event type or an option can't work.
         """
-        for name in (service_name, queue_name):
-            check_part(name)
+        service_name, queue_name = checked_part(service_name), checked_part(queue_name)
         subscriber = Subscriber(
             f"{service_name}:{queue_name}",
             handler,
@@ -144,8 +143,7 @@ class CreatedQueues(Queues):
         names = set[str]()
         for event_type in types:
             if isinstance(event_type, str):
-                self._types.register_name(event_type)
-                names.add(event_type)
+                names.add(self._types.register_name(event_type))
             else:
                 names.add(self._types.register(event_type))
         queue = NotificationQueue(

@@ -6,12 +6,13 @@ from typing import Any
 
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.model.names import MAX_NAME_LENGTH, name_fault
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import shown
 
 
 def parts_of(full_name: object) -> tuple[str, str]:
     """The service's and the queue's name. Raises InvalidPostError."""
-    parts = full_name.split(":") if isinstance(full_name, str) else []
+    parts = (exact_text(full_name) or "").split(":")
     if len(parts) != 2:  # noqa: PLR2004 -- as the names of both parts
         raise InvalidPostError(
             f"{shown(full_name)} can't be the name of a queue: allowed is service:queue, such as "
@@ -23,12 +24,12 @@ def parts_of(full_name: object) -> tuple[str, str]:
     return service_name, queue_name
 
 
-def check_part(name: Any) -> None:
-    """Raise InvalidPostError or NameTooLongError for a bad name of a service or queue."""
-    fault = name_fault(name)
-    if fault is None and ":" not in name:
-        return
-    too_long = isinstance(name, str) and len(name) > MAX_NAME_LENGTH
+def checked_part(name: Any) -> str:
+    """The name of a service or queue. Raises InvalidPostError or NameTooLongError for a bad one."""
+    fault, text = name_fault(name), exact_text(name) or ""
+    if fault is None and ":" not in text:
+        return text
+    too_long = len(text) > MAX_NAME_LENGTH
     error = NameTooLongError if too_long else InvalidPostError
     raise error(
         f"{shown(name)} can't be the name of a service or queue: allowed are "

@@ -92,7 +92,7 @@ class Recurring(Rescheduling):
         Example:
             >>> queue.recur("daily", Report(), cron="0 8 * * *", timezone="Europe/Berlin")
         """
-        storable_name(name, "name", queue_name=self.full_name)
+        name = storable_name(name, "name", queue_name=self.full_name)
         start = self._engine.store.now(connection)
         recurrence = parse(cron, every, timezone, start=start, missed=missed)
         posting = Posting(
@@ -117,7 +117,7 @@ class Recurring(Rescheduling):
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
         """
-        storable_name(name, "name", queue_name=self.full_name)
+        name = storable_name(name, "name", queue_name=self.full_name)
         return self._schedules.remove(self.full_name, name, connection)
 
     def recurring(self, *, connection: CallersConnection | None = None) -> list[Schedule]:

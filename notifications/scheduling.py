@@ -182,7 +182,7 @@ class Scheduling(Reads, QueueKeys):
 
         Raises:
             InvalidPostError: One of them is no `Posting`, or can't be accepted. Otherwise as
-                `schedule`.
+                `schedule`. What an iterable itself raises passes as it is, and nothing was written.
         """
         if not isinstance(postings, Iterable):
             raise self._no_posting(postings)

@@ -12,6 +12,7 @@ from queue_core.model.limit import Limit
 from queue_core.model.names import name_fault
 from queue_core.model.rate import ONE_SECOND, PERS, as_per
 from queue_core.model.refusal import refused
+from queue_core.runtime.exact import exact_integer, exact_text
 from queue_core.runtime.shown import shown
 from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.limits import StoredLimits
@@ -179,8 +180,9 @@ class Limiting:
                 )
 
     def _count(self, count: object, key: str) -> int:
-        if isinstance(count, int) and count is not True and 1 <= count <= LARGEST_COUNT:
-            return count
+        number = exact_integer(count)
+        if number is not None and 1 <= number <= LARGEST_COUNT:
+            return number
         raise refused(
             self._limited_queue, key, count, f"a whole number from 1 to {LARGEST_COUNT:,}"
         )
@@ -194,4 +196,4 @@ class Limiting:
         fault = None if by is None else name_fault(by, LONGEST_BY)
         if fault:
             raise refused(self._limited_queue, "by", by, fault)
-        return by
+        return exact_text(by)

@@ -11,10 +11,10 @@ from queue_core.model.posting import SearchKey
 from queue_core.model.states import States
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History
-from queue_core.reading.live_entries import EVERY, Entries
+from queue_core.reading.live_entries import Entries
 from queue_core.reading.truncation import Progress, Truncation
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.filter import Filter
+from queue_core.storage.filter import EVERY, Filter
 from queue_core.storage.search_keys import Unset
 
 

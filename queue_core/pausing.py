@@ -15,6 +15,7 @@ from queue_core.running.subscriber import LONGEST_NAME
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import shown
 from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.pauses import StoredPauses
@@ -192,7 +193,7 @@ class Pausing:
         fault = None if text is None else name_fault(text, longest)
         if fault:
             raise refused(self._paused_queue, key, text, fault)
-        return text
+        return exact_text(text)
 
     def _end_date(self, until: datetime | timedelta | None, now: datetime) -> datetime | None:
         if not isinstance(until, timedelta):

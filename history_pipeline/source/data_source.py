@@ -21,7 +21,7 @@ from history_pipeline.source.writer import EventWriter
 from queue_core.errors import ConfigurationError
 from queue_core.model.states import States
 from queue_core.runtime.arguments import not_allowed, of_kind
-from queue_core.storage.arguments import is_integer
+from queue_core.storage.arguments import as_integer
 from queue_core.storage.filter import state_values
 
 FORMAT = "stickybus"
@@ -108,7 +108,7 @@ def read_history(
         "max_partitions": max_partitions,
     }
     for key, value in numbers.items():
-        if isinstance(value, int) and not is_integer(value):
+        if isinstance(value, int) and as_integer(value) is None:
             raise not_allowed(key, value, "a 64-bit integer")
         if value is not None:
             options[key] = str(value)

@@ -11,7 +11,7 @@ from history_pipeline.rows.kind import TASKS, kind_of
 from history_pipeline.scale import Scale
 from queue_core.model.names import name_fault
 from queue_core.model.states import State
-from queue_core.storage.arguments import is_integer
+from queue_core.storage.arguments import as_integer
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def whole(options: Mapping[str, str], key: str, *, smallest: int | None = None) 
         value = int(text)
     except ValueError:
         value = None
-    if value is None or not is_integer(value) or (smallest is not None and value < smallest):
+    if value is None or as_integer(value) is None or (smallest is not None and value < smallest):
         least = "" if smallest is None else f" of {smallest} or more"
         raise SourceOptionError(
             f"the option {key}={text!r} of the format stickybus is no 64-bit integer{least}. "

@@ -22,6 +22,7 @@ from queue_core.reading.changes import Discarding, Retrying
 from queue_core.reading.history import REPEATABLE
 from queue_core.reading.search import dead_letter_entries
 from queue_core.reading.truncation import Progress
+from queue_core.storage.arguments import flag
 from queue_core.storage.filter import Filter, state_values
 
 
@@ -102,7 +103,8 @@ class FailedEntries(BulkChange):
             print(done.changed, "of", done.matched)
             ```
         """
-        change = Retrying(self._bulk_engine.store, all_subscribers=all_subscribers)
+        again = flag(all_subscribers, "all_subscribers")
+        change = Retrying(self._bulk_engine.store, all_subscribers=again)
         wanted = self._ended(filters, states)
         return self._change(change, wanted, dry_run=dry_run, progress=progress, stop=stop)
 

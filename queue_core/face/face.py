@@ -38,7 +38,9 @@ class Face(FaceListeners, FaceHealth, FaceStatistics, FaceDeletions, FaceEntries
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Stop delivering. Running handlers finish; entries that have not started are given back.
 
-        It may be started again.
+        It may be started again. Its own statements wait for the locks of others, and for a database
+        that is away, as long as all do (`statement_timeout_seconds`). On SQLite a write transaction
+        that stays open is such a lock.
 
         Args:
             timeout_seconds: Seconds to wait for running handlers, 0 or more. Default: the

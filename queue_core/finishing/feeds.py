@@ -13,6 +13,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.outcome import ENDED, Outcome
 from queue_core.model.states import State
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind, wait_seconds
+from queue_core.runtime.exact import exact_text
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,25 +103,25 @@ class Feeds:
 
     def listen(self, listener_id: str, capacity: int) -> Feed:
         """The feed of a listener, which is made by its first call. Raises ConfigurationError."""
-        of_kind(listener_id, str, key="listener_id")
-        if not listener_id:
+        name = exact_text(listener_id)
+        if not name:
             raise not_allowed("listener_id", listener_id, "a text that is not empty")
         of_kind(capacity, int, key="capacity")
         if not is_number(capacity) or capacity < 1:
             raise not_allowed("capacity", capacity, "an integer of 1 or more")
-        feed = self._feeds.setdefault(listener_id, Feed(listener_id, capacity))
+        feed = self._feeds.setdefault(name, Feed(name, capacity))
         if feed._capacity != capacity:  # noqa: SLF001 -- of this module
             raise not_allowed(
                 "capacity",
                 capacity,
-                f"{feed._capacity}, as {listener_id!r} listens already",  # noqa: SLF001
+                f"{feed._capacity}, as {name!r} listens already",  # noqa: SLF001
             )
         return feed
 
     def forget(self, listener_id: str) -> bool:
         """End a listener's feed; False if there is none. Raises ConfigurationError."""
         of_kind(listener_id, str, key="listener_id")
-        return self._feeds.pop(listener_id, None) is not None
+        return self._feeds.pop(exact_text(listener_id) or "", None) is not None
 
     def tell(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         """Give every listener the entries of a written batch that have ended."""

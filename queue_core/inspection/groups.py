@@ -47,7 +47,7 @@ class InspectedGroups(Inspected):
         """
         limit = None if limit is None else storable_integer(limit, "limit", least=0)
         if queue_name is not None:
-            storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+            queue_name = storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         return [
             status
             for store in self._tables.stores(table)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from queue_core.errors import ConfigurationError, InvalidPostError
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import a_kind, shown
 from sql.search_keys import RESERVED, texts, with_marks
 
@@ -48,7 +49,7 @@ class CapturedContext:
             if (value := variable.get(None)) is not None
         }
         for name, value in values.items():
-            if not isinstance(value, str):
+            if exact_text(value) is None:
                 raise InvalidPostError(
                     f"{queue_name}: the context variable {name} is {a_kind(type(value))}, not a "
                     "text. Nothing was written.",
@@ -57,7 +58,8 @@ class CapturedContext:
                 )
         if not values:
             return headers
-        return with_marks(headers, {MARK: msgspec.json.encode(values).decode()})
+        text = msgspec.json.encode(values, enc_hook=exact_text).decode()
+        return with_marks(headers, {MARK: text})
 
     @contextmanager
     def restored(self, headers: str | None) -> Iterator[None]:

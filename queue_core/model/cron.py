@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 from apscheduler.triggers.cron import CronTrigger
 
 from queue_core.errors import InvalidPostError
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import shown
 
 _TICK = timedelta(microseconds=1)
@@ -49,8 +50,8 @@ def plain_line(expression: str) -> str:
 def zone_of(timezone: str) -> ZoneInfo:
     """The time zone of that name. Raises InvalidPostError if there is none."""
     try:
-        return ZoneInfo(timezone)
-    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        return ZoneInfo(exact_text(timezone) or "")
+    except (KeyError, ValueError, OSError) as error:
         raise invalid("timezone", timezone, "a name such as UTC or Europe/Berlin") from error
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from queue_core.errors import InvalidPostError
 from queue_core.runtime.arguments import to_float
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.exact import exact_duration
 from queue_core.runtime.shown import shown
 
 
@@ -32,13 +34,21 @@ def due_date(
         )
     if at is not None:
         return in_utc(at, key="at", queue_name=queue_name)
+    length = _length(delay)
     try:
-        length = delay if isinstance(delay, timedelta) else timedelta(seconds=to_float(delay))
-        if length < timedelta():
-            raise _not_a_delay(delay, queue_name)
-        return now() + length
-    except (OverflowError, TypeError, ValueError) as error:
-        raise _not_a_delay(delay, queue_name) from error
+        if length is not None and length >= timedelta():
+            return now() + length
+    except OverflowError:
+        pass  # past the calendar
+    raise _not_a_delay(delay, queue_name)
+
+
+def _length(delay: Any) -> timedelta | None:
+    exact = exact_duration(delay)
+    try:
+        return timedelta(seconds=to_float(delay)) if exact is None else exact
+    except Exception:  # noqa: BLE001 -- of the caller's class: what is no number is no delay
+        return None
 
 
 def _not_a_delay(delay: object, queue_name: str) -> InvalidPostError:

@@ -52,8 +52,7 @@ class EventTypes:
                 key="event_type",
                 value=called,
             )
-        name = name or event_type.__name__
-        _check_name(name)
+        name = _checked_name(event_type.__name__ if name is None else name)
         with self._lock:
             known = self._types.get(name)
             if known is not None and _path(known) != _path(event_type):
@@ -69,14 +68,15 @@ class EventTypes:
             self._names.setdefault(event_type, name)
         return name
 
-    def register_name(self, name: str) -> None:
-        """Make `name` known for plain dicts; a type that has the name keeps it.
+    def register_name(self, name: str) -> str:
+        """Make `name` known for plain dicts, and return it; a type that has the name keeps it.
 
         Raises ConfigurationError.
         """
-        _check_name(name)
+        name = _checked_name(name)
         with self._lock:
             self._types.setdefault(name, None)
+        return name
 
     def knows(self, name: str) -> bool:
         """Whether `name` is registered, or is a subclass of a registered type."""
@@ -171,7 +171,7 @@ def is_event_type(event_type: type) -> bool:
     )
 
 
-def _check_name(name: Any) -> None:
+def _checked_name(name: Any) -> str:
     # Each beat tells others of the names: one that can't be sent would end the lease.
     fault = name_fault(name, CLASS_NAME_LENGTH)
     if fault:
@@ -180,6 +180,7 @@ def _check_name(name: Any) -> None:
             key="event_type",
             value=shown(name),
         )
+    return str.__str__(name)
 
 
 def _require_event(event: object) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from queue_core.model.lanes import is_reserved
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import a_kind
 from sql.families import is_taken_name, shared_names, suffixes
 
@@ -18,11 +19,15 @@ def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
     Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
     bytes.
     """
-    if not isinstance(name, str):
-        return f"texts, not {a_kind(type(name))}"
-    if not 1 <= len(name) <= limit:
-        return f"1 to {limit} characters, not {len(name)}"
-    return storable_fault(name)
+    text = exact_text(name)
+    return f"texts, not {a_kind(type(name))}" if text is None else text_fault(text, limit)
+
+
+def text_fault(text: str, limit: int) -> str | None:
+    """As `name_fault`, of a text."""
+    if not 1 <= len(text) <= limit:
+        return f"1 to {limit} characters, not {len(text)}"
+    return storable_fault(text)
 
 
 def storable_fault(text: str) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from queue_core.model.keyed import Keep, OnConflict
 from queue_core.model.priority import NORMAL, Priority
+from queue_core.runtime.exact import exact_text
 
 SearchKey: TypeAlias = int | str | UUID
 """A key to find entries by.
@@ -74,6 +75,13 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
 PLAIN = Posting(event=None)
 """A posting whose options have their defaults."""
+
+
+def is_plain(posting: Posting, option: str) -> bool:
+    """Whether an option has its default."""
+    value, plain = getattr(posting, option), getattr(PLAIN, option)
+    # A value of another type may not answer to `==`.
+    return value is plain or (plain is not None and exact_text(value) == plain)
 
 
 class PostOptions(TypedDict, total=False):

@@ -14,5 +14,9 @@ Priority: TypeAlias = Literal["normal", "high", "urgent"]
 """The place of an entry among those that are due: each overtakes the lower ones, for a time."""
 
 NORMAL: Priority = "normal"
-HEAD_STARTS = {NORMAL: timedelta(), "high": timedelta(minutes=10), "urgent": timedelta(hours=1)}
+HEAD_STARTS: dict[str, timedelta] = {
+    NORMAL: timedelta(),
+    "high": timedelta(minutes=10),
+    "urgent": timedelta(hours=1),
+}
 """By priority, the time by which an entry is ahead of normal ones."""

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from queue_core.runtime.arguments import is_number
+from queue_core.runtime.exact import exact_duration
 
 _MICROSECOND = timedelta(microseconds=1)
 SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
@@ -24,7 +25,8 @@ def as_per(per: object) -> timedelta | None:
     """The time that a rate is about, of a timedelta or seconds; None if it can't be one."""
     if is_number(per) and 0 < per <= LONGEST_PER.total_seconds():
         per = timedelta(seconds=per)
-    return per if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER else None
+    duration = exact_duration(per)
+    return duration if duration and SHORTEST_PER <= duration <= LONGEST_PER else None
 
 
 class Rate(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from queue_core.model.cron import CRON, cron_rule, invalid, plain_line, zone_of
 from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.arguments import to_float
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.exact import exact_duration, exact_text
 
 MAX_FIRINGS = 1000
 """The most missed firings that FIRE_ALL makes up for: the latest ones."""
@@ -204,16 +205,16 @@ def parse(
             "Nothing was scheduled.",
             key="cron",
         )
+    timezone = zone_of(timezone).key  # an interval doesn't need it, but it is stored, and shown
     if every_seconds is None:
-        if not isinstance(cron, str):
+        line = exact_text(cron)
+        if line is None:
             raise invalid("cron", cron, CRON)
         return Recurrence(
-            kind=Kind.CRON, expression=cron.strip(), timezone=timezone, start=start, missed=missed
+            kind=Kind.CRON, expression=line.strip(), timezone=timezone, start=start, missed=missed
         )
-    zone_of(timezone)  # an interval doesn't need it, but it is stored, and shown
-    seconds = (
-        every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
-    )
+    duration = exact_duration(every_seconds)
+    seconds = every_seconds if duration is None else duration.total_seconds()
     try:
         expression = f"{to_float(seconds):.15g}"
     except (OverflowError, TypeError, ValueError) as error:

@@ -8,9 +8,10 @@ from typing import get_args
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.keyed import KeepWord, OnConflict
-from queue_core.model.posting import PLAIN, Posting
+from queue_core.model.posting import Posting, is_plain
 from queue_core.model.refusal import refused
 from queue_core.runtime.arguments import is_number
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import storable_name
 from sql.tables import KEY_LENGTH
@@ -29,9 +30,9 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
         if isinstance(keep, timedelta):
             if keep < timedelta():
                 raise refused(queue_name, "keep", keep, "a time that is not negative")
-        elif keep not in KEEPS:
+        elif exact_text(keep) not in KEEPS:
             raise refused(queue_name, "keep", keep, f"{', '.join(KEEPS)}, or a timedelta")
-        if posting.on_conflict not in CONFLICTS:
+        if exact_text(posting.on_conflict) not in CONFLICTS:
             raise refused(queue_name, "on_conflict", posting.on_conflict, ", ".join(CONFLICTS))
         wait = posting.key_wait
         if wait is not None and not (is_number(wait) and wait >= 0):
@@ -41,8 +42,8 @@ def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
 def check_needed(queue_name: str, posting: Posting, needed: str, *options: str) -> None:
     """Refuse `options` that are given, since `needed` is not."""
     for option in options:
-        value = getattr(posting, option)
-        if value != getattr(PLAIN, option):
+        if not is_plain(posting, option):
+            value = getattr(posting, option)
             raise InvalidPostError(
                 f"{queue_name}: {option}={shown(value)} needs {needed}=. Nothing was written.",
                 queue_name=queue_name,

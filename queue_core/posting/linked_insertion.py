@@ -15,12 +15,11 @@ from sqlalchemy import Connection
 
 from queue_core.model.posting import Posting
 from queue_core.posting.draft import Draft
-from queue_core.posting.grouped_posts import GroupedPosts, check_groups
-from queue_core.posting.key_options import check_keys
+from queue_core.posting.grouped_posts import GroupedPosts
 from queue_core.posting.keyed_posts import KeyedPosts
 from queue_core.posting.linked_post import LinkedPost
-from queue_core.posting.ordered_posts import OrderedPosts, check_order
-from queue_core.posting.waiting_posts import WaitingPosts, check_waits
+from queue_core.posting.ordered_posts import OrderedPosts
+from queue_core.posting.waiting_posts import WaitingPosts
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 
@@ -47,14 +46,10 @@ class LinkedInsertion:
         postings: Sequence[Posting],
         rows: Sequence[dict[str, Any]],
     ) -> Inserted:
-        """Write `postings`, whose rows are `rows`.
+        """Write `postings`, which were checked, and whose rows are `rows`.
 
         In the transaction of the caller's connection if there is one, else in one of its own.
         """
-        check_keys(queue_name, postings)
-        check_order(queue_name, postings)
-        check_waits(queue_name, postings)
-        check_groups(queue_name, postings)
         dialect = self._store.database.dialect
 
         def work(connection: Connection) -> Inserted:

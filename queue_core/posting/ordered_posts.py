@@ -16,6 +16,7 @@ from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.posting.key_options import check_needed
 from queue_core.posting.linked_post import LinkedPost
+from queue_core.runtime.exact import exact_text
 from queue_core.storage.arguments import storable_name
 from sql.search_keys import with_marks
 from sql.statements.ordered import OrderKey
@@ -31,7 +32,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
             check_needed(queue_name, posting, "order_key", "order_failure")
             continue
         storable_name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
-        if posting.order_failure not in FAILURES:
+        if exact_text(posting.order_failure) not in FAILURES:
             raise refused(queue_name, "order_failure", posting.order_failure, "hold or skip")
         if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:
             # Its successor is made when the running entry ends, and would stand at another place.

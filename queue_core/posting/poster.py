@@ -28,12 +28,10 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.model.mode import Mode
 from queue_core.model.posting import PLAIN, Posting
 from queue_core.posting.announced_commits import AnnouncedCommits
+from queue_core.posting.checks import checked
 from queue_core.posting.insertion import Insertion
-from queue_core.posting.key_options import check_keys
 from queue_core.posting.linked_insertion import LinkedInsertion
-from queue_core.posting.ordered_posts import check_order
 from queue_core.posting.posted_hand_over import PostedHandOver
-from queue_core.posting.waiting_posts import check_waits
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
 
@@ -124,15 +122,14 @@ class Poster:
             ):
                 return self._post_linked(post)
             if (
-                posting.keep != PLAIN.keep
-                or posting.on_conflict != PLAIN.on_conflict
-                or posting.order_failure != PLAIN.order_failure
+                # By identity: the answer of `==` may be none. What is equal passes the checks.
+                posting.keep is not PLAIN.keep
+                or posting.on_conflict is not PLAIN.on_conflict
+                or posting.order_failure is not PLAIN.order_failure
                 or posting.key_wait is not None
-                or posting.on_failed != "cancel"
+                or posting.on_failed is not PLAIN.on_failed
             ):
-                check_keys(post.queue_name, [posting])
-                check_order(post.queue_name, [posting])
-                check_waits(post.queue_name, [posting])
+                checked(post.queue_name, [posting])
         if post.connection is not None:
             return self._post_inside(post, post.connection)
         return self._post_and_commit(post)
@@ -239,11 +236,13 @@ class Poster:
 
     def _post_linked(self, post: Post) -> list[int]:
         """Post entries with links. None is born claimed, so they take the claim loop's way."""
+        postings = checked(post.queue_name, post.postings)
+        post = msgspec.structs.replace(post, postings=postings)
         rows, _ = self._rows(post, may_claim=False)
         start = perf_counter()
         try:
             ids, earliest = self._linked_insertion.write(
-                post.connection, post.queue_name, post.postings, rows
+                post.connection, post.queue_name, postings, rows
             )
             if post.connection is None:
                 self._metrics.took("post", perf_counter() - start)
@@ -254,7 +253,7 @@ class Poster:
                 self._claimer.look()  # it may have committed
             raise
         if post.connection is not None and any(
-            posting.order_key is not None or posting.after for posting in post.postings
+            posting.order_key is not None or posting.after for posting in postings
         ):
             self.links_changed(post.connection)
         return ids

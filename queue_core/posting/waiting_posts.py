@@ -14,6 +14,7 @@ from queue_core.model.refusal import refused
 from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.posting.linked_post import LinkedPost
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import storable_integer, storable_name
 from sql.statements.waits import Wait
@@ -25,12 +26,6 @@ MOST = 1_000
 FATES = get_args(OnFailed)
 
 
-def check_waits(queue_name: str, postings: Sequence[Posting]) -> None:
-    """Check the entries that a post waits for. Raises InvalidPostError."""
-    for posting in postings:
-        _awaited(queue_name, posting)
-
-
 class WaitingPosts:
     """The waits of the entries of one post, in one transaction: `before` the insertion, and after.
 
@@ -39,11 +34,7 @@ class WaitingPosts:
 
     def __init__(self, post: LinkedPost, drafts: Sequence[Draft]) -> None:
         self._post = post
-        self._after = [
-            (draft, awaited)
-            for draft in drafts
-            if (awaited := _awaited(post.queue_name, draft.posting))
-        ]
+        self._after = [(draft, draft.posting.after) for draft in drafts if draft.posting.after]
         self._waiting = list[tuple[Draft, list[int], Lane]]()
         """With the ids that drafts wait for, and the lanes that they go to in the end."""
         self._ends = dict[int, str]()
@@ -132,15 +123,16 @@ class WaitingPosts:
             dependencies.attend(self._post.connection, rows)
 
 
-def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
-    if posting.on_failed not in FATES:
+def awaited_by(queue_name: str, posting: Posting) -> frozenset[Awaited] | None:
+    """The entries that a post waits for, None if it names none. Raises InvalidPostError."""
+    if exact_text(posting.on_failed) not in FATES:
         raise refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     given = posting.after
     if given is None:
-        return set()
+        return None
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
         raise refused(queue_name, "after", given, f"a collection of up to {MOST} entries")
-    ids = {_checked(queue_name, one) for one in given}
+    ids = frozenset(_checked(queue_name, one) for one in given)
     if len(ids) > MOST:
         raise refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
     if ids and posting.key is not None and posting.on_conflict not in {"return", "raise"}:
@@ -154,7 +146,7 @@ def _checked(queue_name: str, awaited: object) -> Awaited:
         return storable_integer(awaited, "after")
     match awaited:
         case (str() as of_queue, str() as key):
-            storable_name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
+            of_queue = storable_name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
             return of_queue, storable_name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
     raise refused(
         queue_name, "after", awaited, "a list of ids, and of pairs of a queue's name and a key"

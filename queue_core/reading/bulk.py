@@ -21,6 +21,7 @@ from queue_core.reading.changes import Change
 from queue_core.reading.truncation import Progress
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
+from queue_core.storage.arguments import flag
 from queue_core.storage.filter import Filter, Where
 
 BATCH = 100
@@ -110,9 +111,10 @@ class Bulk:
 
     def run(self, *, dry_run: bool) -> BulkResult:
         """Change everything that matches, or only show it."""
+        only_shown = flag(dry_run, "dry_run")
         ids = self.ids()
         table, matched = self._store.config.table, len(ids)
-        if dry_run:
+        if only_shown:
             first = self._entries(ids[:PREVIEW])
             return BulkResult(table=table, matched=matched, stopped=self._is_stopped(), first=first)
         changed = skipped = 0

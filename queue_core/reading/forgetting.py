@@ -16,6 +16,7 @@ from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.truncation import DELETE_BATCH, Progress
 from queue_core.reading.unposted import Unposted
 from queue_core.runtime.arguments import function
+from queue_core.storage.arguments import flag
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.search_keys import UNSET, Unset, sought_key
 from queue_core.storage.store import Store
@@ -71,7 +72,7 @@ class Forgetting:
         if progress is not None:
             function(progress, key="progress")
         turn = _Turn(self._store, self._queue_name, keys, progress)
-        if dry_run:
+        if flag(dry_run, "dry_run"):
             return turn.counted()
         with exclusive_history(self._store):
             return turn.deleted()

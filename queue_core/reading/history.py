@@ -19,7 +19,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.arguments import storable_integer
+from queue_core.storage.arguments import flag, storable_integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
 from queue_core.storage.store import Store
@@ -83,6 +83,7 @@ class History:
             DuplicateKeyError: Another entry has the key.
         """
         record_id = storable_integer(record_id, "record_id")
+        all_subscribers, force = flag(all_subscribers, "all_subscribers"), flag(force, "force")
         now = self._store.now(connection)
 
         part = self._store.database.dialect.part

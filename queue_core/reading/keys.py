@@ -28,7 +28,7 @@ class Keys:
         self, queue_name: str, key: str, *, connection: CallersConnection | None = None
     ) -> KeyStatus:
         """The state of a key of a queue. Raises InvalidPostError."""
-        key = self._checked(queue_name, key)
+        queue_name, key = _checked(queue_name, key)
 
         def work(inner: Connection) -> KeyStatus:
             rows = self._link.keys.find(inner, self._table, queue_name, keys=[key])
@@ -41,7 +41,7 @@ class Keys:
         self, queue_name: str, key: str, *, connection: CallersConnection | None = None
     ) -> bool:
         """Free a key of a queue. False if nobody had it. Raises InvalidPostError."""
-        key = self._checked(queue_name, key)
+        queue_name, key = _checked(queue_name, key)
         return self._store.write(
             connection, queue_name, lambda inner: self._link.release(inner, queue_name, key)
         )
@@ -49,7 +49,7 @@ class Keys:
     def all_keys(self, queue_name: str | None, limit: int | None) -> list[KeyStatus]:
         """The keys of one queue, or of all (None), by queue and key."""
         if queue_name is not None:
-            storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+            queue_name = storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         found = list[KeyStatus]()
         after: tuple[str, str] | None = None
         while limit is None or len(found) < limit:
@@ -70,10 +70,6 @@ class Keys:
             after = rows[-1].queue_name, rows[-1].entry_key
         return found
 
-    def _checked(self, queue_name: str, key: str) -> str:
-        storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
-        return storable_name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
-
     def _statuses(
         self, connection: Connection, rows: list[Row[tuple[object, ...]]]
     ) -> list[KeyStatus]:
@@ -89,3 +85,8 @@ class Keys:
 
 def _unknown(table: str, queue_name: str, key: str) -> KeyStatus:
     return KeyStatus(table=table, queue_name=queue_name, key=key, state=KeyState.UNKNOWN)
+
+
+def _checked(queue_name: str, key: str) -> tuple[str, str]:
+    queue_name = storable_name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+    return queue_name, storable_name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)

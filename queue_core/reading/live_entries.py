@@ -12,15 +12,15 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
+from queue_core.runtime.exact import exact_text
 from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.endings import remove_locked
-from queue_core.storage.filter import Filter
+from queue_core.storage.filter import EVERY, Filter
 from queue_core.storage.progress import move_retries
 from queue_core.storage.search_keys import columns_of
 from queue_core.storage.store import Store
 from sql.search_keys import StoredKey
 
-EVERY = Filter()
 """The filter of a removal without conditions, which is refused."""
 
 
@@ -53,8 +53,8 @@ class Entries:
     ) -> int:
         """The number of due AVAILABLE entries; `owner` counts only those in that node's lane."""
         statements, now = self._store.statements, self._store.now(connection)
-        if owner is not None and owner != ANY_NODE:
-            storable_name(owner, "owner")
+        if owner is not None and exact_text(owner) != ANY_NODE:
+            owner = storable_name(owner, "owner")
 
         def work(inner: Connection) -> int:
             return statements.ready_count(inner, now=now, queue_name=self._queue_name, lane=owner)
@@ -170,7 +170,7 @@ class Entries:
         left alone. Ids are read without locks first, for the reason that
         `Statements.lock_available` gives.
         """
-        if (record_id is None) == (wanted == EVERY):
+        if (record_id is None) == wanted.matches_all:
             raise InvalidPostError(
                 f"{self._label}: remove takes a record id, or search keys. Nothing was removed.",
                 queue_name=self._queue_name,

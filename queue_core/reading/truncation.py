@@ -15,6 +15,7 @@ from queue_core.model.states import State, States, several
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.shown import shown
 from queue_core.storage.store import Store
@@ -173,7 +174,7 @@ def _unless_refused(event: str, table: str) -> Iterator[None]:
 
 def _terminal(states: States) -> list[str]:
     try:
-        found = [State(state) for state in several(states)]
+        found = [State(exact_text(state) or "") for state in several(states)]
     except (TypeError, ValueError):
         found = [State.AVAILABLE]
     if not all(state.terminal for state in found):

@@ -163,6 +163,7 @@ class Subscriber:
                 key="name",
                 value=self.name,
             )
+        self.name = str.__str__(self.name)
         if self.retry is not None:
             of_kind(self.retry, RetryPolicy, key="retry")
         limit = self.max_run_seconds

@@ -43,13 +43,13 @@ def function(value: object, *, key: str, arguments: int | None = None) -> None:
 def is_number(value: object) -> TypeGuard[int | float]:
     """Whether `value` is an int or a float that is a number.
 
-    NaN, truth values, and integers that a float can't hold are not.
+    NaN, truth values, and integers that a float can't hold are not, nor what can't be compared.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
-        return not math.isnan(value)
-    except OverflowError:
+        return not math.isnan(value) and bool(value >= 0 or value < 0)
+    except Exception:  # noqa: BLE001 -- OverflowError, or what the methods of a subclass raise
         return False
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 from queue_core.runtime.arguments import not_allowed
-from queue_core.runtime.shown import a_kind
+from queue_core.runtime.shown import a_kind, shown, text_of
 from queue_core.runtime.signal import Signal
 
 
@@ -61,16 +61,8 @@ def in_utc(date: datetime, *, key: str, queue_name: str | None = None) -> dateti
             value=date,
             queue_name=queue_name,
         )
-    if date.utcoffset() is None:
-        raise NaiveDateTimeError(
-            f"{subject}={date.isoformat()} has no time zone. Nothing was written. "
-            "Give an aware datetime, such as datetime.now(UTC).",
-            key=key,
-            value=date,
-            queue_name=queue_name,
-        )
     try:
-        utc = date.astimezone(UTC)
+        utc = None if date.utcoffset() is None else date.astimezone(UTC)
     except OverflowError as error:
         raise InvalidPostError(
             f"{subject}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was "
@@ -79,6 +71,22 @@ def in_utc(date: datetime, *, key: str, queue_name: str | None = None) -> dateti
             value=date,
             queue_name=queue_name,
         ) from error
+    except Exception as error:
+        raise InvalidPostError(
+            f"{subject} has a time zone that can't be read: {type(error).__name__}: "
+            f"{text_of(error)}. Nothing was written.",
+            key=key,
+            value=shown(date),
+            queue_name=queue_name,
+        ) from error
+    if utc is None:
+        raise NaiveDateTimeError(
+            f"{subject}={date.isoformat()} has no time zone. Nothing was written. "
+            "Give an aware datetime, such as datetime.now(UTC).",
+            key=key,
+            value=date,
+            queue_name=queue_name,
+        )
     # A library's own type would stay one, and not every driver knows it.
     return utc if type(utc) is datetime else datetime.combine(utc.date(), utc.time(), UTC)
 

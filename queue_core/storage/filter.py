@@ -13,6 +13,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.posting import SearchKey
 from queue_core.model.states import State, States, several
 from queue_core.runtime.clock import in_utc
+from queue_core.runtime.exact import exact_text
 from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import storable_integer, storable_name
 from queue_core.storage.search_keys import UNSET, Keyless, Unset, sought_key
@@ -44,6 +45,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Only higher ids: the next page."""
     error_type: str | None = None
     error_text: str | None = None
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether no field is given."""
+        return all(getattr(self, key) is getattr(EVERY, key) for key in self.__struct_fields__)
 
     def conditions(self, queue_name: str | None) -> list[Where]:
         """For `Store.find`: these entries, of one queue or of all (None).
@@ -106,6 +112,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+EVERY = Filter()
+
+
 def checked_ids(record_ids: Iterable[int]) -> list[int]:
     """The ids, once each is known to be one. Raises InvalidPostError."""
     if not isinstance(record_ids, Iterable):
@@ -119,7 +128,7 @@ def checked_ids(record_ids: Iterable[int]) -> list[int]:
 def state_values(states: States) -> list[str]:
     """The states as columns hold them. Raises InvalidPostError for other values."""
     try:
-        return [State(state).value for state in several(states)]
+        return [State(exact_text(state) or "").value for state in several(states)]
     except (TypeError, ValueError) as error:
         raise InvalidPostError(
             f"states={shown(states)} is not allowed. Allowed: one or several of "

@@ -6,8 +6,9 @@ Everything posted is checked here, before anything is written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -21,11 +22,12 @@ from queue_core.model.event_types import EventTypes
 from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
 from queue_core.model.posting import Posting, SearchKey
-from queue_core.model.priority import HEAD_STARTS, NORMAL, Priority
+from queue_core.model.priority import HEAD_STARTS, NORMAL
 from queue_core.model.run_limit import RUN_LIMIT_MARK, with_run_limit
 from queue_core.model.states import State
 from queue_core.runtime.clock import Clock, in_utc
-from queue_core.runtime.shown import a_kind, shown
+from queue_core.runtime.exact import exact_text
+from queue_core.runtime.shown import a_kind, shown, text_of
 from queue_core.storage.arguments import storable_name
 from queue_core.storage.packet import check_packet
 from queue_core.storage.search_keys import Unset, columns_of, search_key
@@ -135,7 +137,7 @@ class Rows:
             "search_key2": key2,
             "effective_date": (
                 now
-                if posting.at is None and posting.priority == NORMAL
+                if posting.at is None and posting.priority is NORMAL
                 else _date(posting, now, queue_name)
             ),
             "headers": headers,
@@ -205,35 +207,39 @@ def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> 
 
 def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:
     """The date by which claims go: a priority has a head start, which lets nothing run early."""
-    at, priority = now, posting.priority
+    at, priority = now, exact_text(posting.priority) or ""
     if posting.at is not None:
         at = in_utc(posting.at, key="at", queue_name=queue_name)
     if priority == NORMAL:
         return at
     why = ""
-    if priority not in get_args(Priority):
+    if priority not in HEAD_STARTS:
         why = f"Allowed: {', '.join(HEAD_STARTS)}"
     elif at > now or posting.after:
         why = "It is for entries that are due now: without a later date, and without after"
     if why:
         raise InvalidPostError(
-            f"{queue_name}: priority={shown(priority)} is not allowed. {why}. Nothing was written.",
+            f"{queue_name}: priority={shown(posting.priority)} is not allowed. {why}. Nothing was "
+            "written.",
             queue_name=queue_name,
             key="priority",
-            value=shown(priority),
+            value=shown(posting.priority),
         )
     return min(at, now) - HEAD_STARTS[priority]
 
 
 def _token(value: Any, key: str, queue_name: str) -> str:
-    try:
-        text = str(value)  # such as a UUID's
-    except Exception as error:
-        raise InvalidPostError(
-            f"{queue_name}: {key} is {a_kind(type(value))} that has no text. Nothing was written.",
-            queue_name=queue_name,
-            key=key,
-        ) from error
+    text = exact_text(value)  # not by `str`, which tells the name of an Enum's member
+    if text is None:
+        try:
+            text = str(value)  # such as a UUID's
+        except Exception as error:
+            raise InvalidPostError(
+                f"{queue_name}: {key} is {a_kind(type(value))} that has no text. Nothing was "
+                "written.",
+                queue_name=queue_name,
+                key=key,
+            ) from error
     return text and storable_name(text, key, limit=_TOKEN_LENGTH, queue_name=queue_name)
 
 
@@ -241,10 +247,11 @@ def _fault_of(headers: object) -> str | None:
     """The first header whose name or value is no string."""
     if not isinstance(headers, Mapping):
         return None
-    for header, text in headers.items():
-        for part, found in (("name", header), ("value", text)):
-            if not isinstance(found, str):
-                return f"the {part} of {shown(header)} is {a_kind(type(found))}"
+    with suppress(Exception):  # of the caller's mapping
+        for header, text in headers.items():
+            for part, found in (("name", header), ("value", text)):
+                if not isinstance(found, str):
+                    return f"the {part} of {shown(header)} is {a_kind(type(found))}"
     return None
 
 
@@ -252,15 +259,16 @@ def _headers(value: Any, queue_name: str) -> str:
     try:
         # Strict: msgspec would write numbers and dates as texts.
         headers = msgspec.convert(value, dict[str, str])
-        text = msgspec.json.encode(headers).decode()
-    except (msgspec.MsgspecError, UnicodeEncodeError, AttributeError) as error:
+        # Of the types that a dict of texts can hold, subclasses of `str` alone need a hook.
+        text = msgspec.json.encode(headers, enc_hook=exact_text).decode()
+    except Exception as error:  # the caller's mapping may raise anything
         raise InvalidPostError(
-            f"{queue_name}: headers must be a flat dict of strings: {_fault_of(value) or error}. "
-            "Nothing was written.",
+            f"{queue_name}: headers must be a flat dict of strings: "
+            f"{_fault_of(value) or text_of(error)}. Nothing was written.",
             queue_name=queue_name,
             key="headers",
         ) from error
-    if any(name.startswith(RESERVED) for name in headers):
+    if any(str.startswith(name, RESERVED) for name in headers):
         raise InvalidPostError(
             f"{queue_name}: names of headers that begin with {RESERVED} are reserved for the "
             "library. Nothing was written.",

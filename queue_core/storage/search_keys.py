@@ -8,7 +8,7 @@ from uuid import UUID
 
 from queue_core.errors import InvalidPostError
 from queue_core.runtime.shown import shown
-from queue_core.storage.arguments import is_integer, storable_name
+from queue_core.storage.arguments import as_integer, storable_name
 from sql.search_keys import StoredKey, headers_with, of_text
 
 _KEY_LENGTH = 255
@@ -59,7 +59,8 @@ def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
         return of_text(str(value))
     if isinstance(value, str):
         return of_text(storable_name(value, key, limit=_KEY_LENGTH, queue_name=queue_name))
-    if not is_integer(value):
+    number = as_integer(value)
+    if number is None:
         raise InvalidPostError(
             f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) can't be a search key. "
             f"Allowed: 64-bit integers, UUIDs, texts of 1 to {_KEY_LENGTH} characters, or None. "
@@ -67,8 +68,7 @@ def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
             queue_name=queue_name,
             key=key,
         )
-    # A subclass such as IntEnum is nothing that every driver knows.
-    return StoredKey(int(value))
+    return StoredKey(number)
 
 
 def sought_key(value: Any, key: str, queue_name: str) -> StoredKey | None:

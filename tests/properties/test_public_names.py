@@ -1,6 +1,6 @@
 """Whatever is passed to anything public, it works or raises what is documented.
 
-That is a StickybusError, or an error that its text names.
+That is a StickybusError, an error that its text names, or what an iterable of the caller's raises.
 
 What is public is found by looking at `stickybus`, its test kit and `history_pipeline`: a new name,
 or a new method, is tried here, is tried by `test_public_signatures.py`, or stands in `LEFT` with
@@ -52,7 +52,7 @@ from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended
 from tests.pipeline.tasks import TABLE as TASKS
 from tests.pipeline.tasks import finished
-from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, Order
+from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, CallersError, Order
 
 CONFIGS: tuple[type[Settings], ...] = (BusConfig, NotificationConfig, NodeConfig)
 ROOMS = (
@@ -321,7 +321,7 @@ def _documented(name: str, method: str) -> tuple[type[Exception], ...]:
     found = public()[name]
     text = inspect.getdoc(getattr(found, method) if method else found) or ""
     words = set(re.findall(r"\w+", text))  # a DuplicateKeyError is no KeyError
-    return (StickybusError, *(error for error in BUILT_IN if error.__name__ in words))
+    return (StickybusError, CallersError, *(error for error in BUILT_IN if error.__name__ in words))
 
 
 @pytest.fixture

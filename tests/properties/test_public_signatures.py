@@ -1,6 +1,6 @@
 """Whatever a call about entries is given, it works or raises a StickybusError.
 
-In the latter case nothing was written.
+In the latter case nothing was written. What an iterable of the caller's raises passes as it is.
 
 These tests try the calls named in `CALLS`, and all reads of `Reads`. `test_public_names.py` tries
 everything else that is public, and fails for a call that neither of the two knows.
@@ -8,10 +8,11 @@ everything else that is public, and fails for a call that neither of the two kno
 
 from __future__ import annotations
 
+import enum
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,112 @@ class Rude:
         raise RuntimeError("rude")
 
 
+class Plain(str):
+    """As `numpy.str_`, or Django's SafeString."""
+
+    __slots__ = ()
+
+
+class Word(str, enum.Enum):  # noqa: UP042 -- its `str` is another one than StrEnum's
+    """A text by its type, and another one by `str`."""
+
+    HOLD = "hold"
+
+
+class Broken(str):
+    """A text whose own methods fail."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no answer")
+
+    def __len__(self) -> int:
+        raise RuntimeError("no answer")
+
+    __str__ = __repr__ = __bool__ = __len__  # type: ignore[assignment]
+
+
+class BrokenNumber(int):
+    """A number that can't be compared."""
+
+    def __lt__(self, other: object) -> bool:
+        raise RuntimeError("no answer")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+
+class Ambiguous:
+    """As an array of several numbers: what is compared with it is neither true nor false."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    __ne__ = __eq__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+class Zone(tzinfo):
+    """A time zone that answers with anything."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def utcoffset(self, date: datetime | None) -> timedelta | None:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        answer: timedelta = self.answer
+        return answer
+
+    def dst(self, date: datetime | None) -> timedelta | None:
+        return self.utcoffset(date)
+
+    def tzname(self, date: datetime | None) -> str | None:
+        return str(self.utcoffset(date))
+
+
+class CallersError(Exception):
+    """Raised by an iterable of the caller's: calls let it pass."""
+
+
+class Interrupted:
+    """An iterable that raises in the middle."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield 1
+        raise CallersError("no more")
+
+
+class Odd(Mapping[str, str]):
+    """A mapping whose values can't be read."""
+
+    def __getitem__(self, key: str) -> str:
+        raise RuntimeError("no value")
+
+    def __iter__(self) -> Iterator[str]:
+        yield "one"
+
+    def __len__(self) -> int:
+        return 1
+
+
 EAST, WEST = timezone(timedelta(hours=12)), timezone(timedelta(hours=-12))
+DECEIVING: list[Any] = [
+    *(Plain("x"), Plain("hold"), Word.HOLD, {Plain("x"): Plain("y")}, Interrupted()),
+    *(
+        datetime(2026, 1, 1, tzinfo=Zone(answer))
+        for answer in (RuntimeError("no offset"), "no offset", timedelta(days=5))
+    ),
+]
+"""What is of an allowed type, or of one like it, and has methods of its own."""
+BROKEN: list[Any] = [Ambiguous(), Broken("x"), BrokenNumber(5), Odd()]
+"""What fails where it is looked at. Calls about entries alone are tried with it."""
 HOSTILE: list[Any] = [
+    *DECEIVING,
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 2**70, 10**5000),
     *(
         float("nan"),
@@ -106,6 +211,13 @@ HOSTILE: list[Any] = [
     ),
     *(MissedPolicy.SKIP, Posting(event=None), Posting(event=Order(1), at="soon")),  # type: ignore[arg-type]
 ]
+NEEDED: dict[str, dict[str, Any]] = {
+    **{option: {"key": "some"} for option in ("keep", "on_conflict", "key_wait")},
+    "order_failure": {"order_key": "some"},
+    "on_failed": {"after": [1]},
+    "timezone": {"every": 60},
+}
+"""What an option is looked at with alone."""
 FITTING: dict[str, Callable[[], Any]] = {
     "event": lambda: Order(1),
     "events": lambda: [Order(1)],
@@ -164,6 +276,18 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
         with bus._engine.database.read() as connection:
             return list(connection.execute(text(f"SELECT {counts}")).one())
 
+    def attempt(**given_values: Any) -> None:
+        arguments = {name: FITTING[name]() for name in needed} | given_values
+        before = rows()
+        try:
+            call(**arguments)
+        except (StickybusError, CallersError):
+            assert rows() == before
+
+    for parameter in parameters:
+        for value in (*DECEIVING, *BROKEN):
+            attempt(**NEEDED.get(parameter.name, {}), **{parameter.name: value})
+
     @settings(max_examples=60, suppress_health_check=list(HealthCheck))
     @given(
         given_values=st.dictionaries(
@@ -173,16 +297,10 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
             max_size=2,
         )
     )
-    def attempt(given_values: dict[str, int]) -> None:
-        arguments = {name: FITTING[name]() for name in needed}
-        arguments |= {name: HOSTILE[place] for name, place in given_values.items()}
-        before = rows()
-        try:
-            call(**arguments)
-        except StickybusError:
-            assert rows() == before
+    def several(given_values: dict[str, int]) -> None:
+        attempt(**{name: HOSTILE[place] for name, place in given_values.items()})
 
-    attempt()
+    several()
     seen = list[Any]()
     bus.subscribe(Order, seen.append)
     bus.post(Order(7))
