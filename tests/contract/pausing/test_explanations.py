@@ -149,6 +149,7 @@ def test_a_queue_that_is_not_started(make_service: MakeService) -> None:
     service = make_service()
     service.start()
     queue = service.create_queue("shop", "late", Recorder())
+    queue.stop()
     record_id = queue.schedule({}, event_name="Due", delay=0)
     eventually(lambda: queue.find()[0].lane == PARKED, "it is set aside")
 
