@@ -26,10 +26,7 @@ def checked(queue_name: str, postings: Sequence[Posting]) -> list[Posting]:
     found = [_plain(posting) for posting in postings]
     check_keys(queue_name, found)
     check_order(queue_name, found)
-    # Read once: an iterator tells its entries once.
-    found = [
-        msgspec.structs.replace(posting, after=awaited_by(queue_name, posting)) for posting in found
-    ]
+    found = [_named_once(queue_name, posting) for posting in found]
     check_groups(queue_name, found)
     return found
 
@@ -43,3 +40,9 @@ def _plain(posting: Posting) -> Posting:
                 if (same := exact(value)) is not None:
                     changes[option] = same
     return msgspec.structs.replace(posting, **changes) if changes else posting
+
+
+def _named_once(queue_name: str, posting: Posting) -> Posting:
+    """The posting with the entries that it waits for as a set: an iterator tells them once."""
+    awaited = awaited_by(queue_name, posting)
+    return posting if awaited is None else msgspec.structs.replace(posting, after=awaited)
