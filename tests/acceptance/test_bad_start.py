@@ -237,6 +237,7 @@ def test_a_child_can_not_open_the_sqlite_file_that_its_parent_has_open(database_
 
 _AFTER_CLOSE = """
 first = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2))
+first.subscribe(Order, lambda order: None)
 with first:
     first.post(Order(1))
 
