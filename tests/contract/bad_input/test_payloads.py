@@ -93,7 +93,7 @@ def test_an_event_with_a_field_of_another_type_is_refused_first_or_later(
         with pytest.raises(PayloadNotSerialisableError, match="Expected `str`, got `int`"):
             bus.post(Report(5))  # type: ignore[arg-type]  # that is the point
         bus.post(Report(text))
-    assert recorder.wait(2) == [Report("fine"), Report("and fine again")]
+    assert sorted(recorder.wait(2), key=repr) == [Report("and fine again"), Report("fine")]
     assert len(ended(bus, 2)) == 2
 
 
