@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor
@@ -10,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.contract.service.grpc.harness import Stubs
+from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
 METHODS = ("TryClaim", "Claim", "Modify", "Tasks", "StreamTasks", "Queues", "QueueStats", "Time")
@@ -93,11 +96,22 @@ def requests_of(stubs: Stubs, package: str, method: str) -> Any:
     return getattr(module, service.methods_by_name[method].input_type.name)
 
 
-def written(work: WorkQueue) -> object:
+NEVER = datetime.max.replace(tzinfo=UTC)
+Written: TypeAlias = tuple[list[Task], list[Any]]
+
+
+def written(work: WorkQueue) -> Written:
     """All that is stored."""
-    tasks = [work.tasks(queue) for queue in work.queues()]
+    tasks = [task for queue in work.queues() for task in work.tasks(queue)]
     docs = [work.docs(namespace.namespace) for namespace in work.namespace_stats()]
     return tasks, docs
+
+
+def _without_dates(found: Written) -> Written:
+    """The same, without dates and versions of tasks, in the order of their ids."""
+    tasks, docs = found
+    same = [replace(task, version=0, at=NEVER, modified=NEVER) for task in tasks]
+    return sorted(same, key=lambda task: task.id), docs
 
 
 def send(
@@ -112,7 +126,11 @@ def send(
     except grpc.RpcError as error:
         told: Any = error
         assert told.code() in REFUSALS, (path, data, told)
-        assert written(work) == before, (path, data, told)
+        after = written(work)
+        if told.code() is grpc.StatusCode.UNIMPLEMENTED and path.startswith("/proto."):
+            # A task that callers of 0.8 can't name was claimed and given back: it queues up again.
+            before, after = _without_dates(before), _without_dates(after)
+        assert after == before, (path, data, told)
 
 
 @EACH
