@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import InvalidConnectionError
 from tests import requirements as needs
+from tests.contract.harness import see_what_changes
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_docs import held, new
 from tests.contract.work_queue.test_locks import others_work
@@ -33,6 +34,7 @@ def work(make_work: MakeWork) -> WorkQueue:
 @pytest.fixture
 def engine_of_caller(database_url: URL) -> Iterator[Engine]:
     engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    event.listen(engine, "engine_connect", see_what_changes)
     yield engine
     engine.dispose()
 

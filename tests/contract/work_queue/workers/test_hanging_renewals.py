@@ -196,7 +196,8 @@ def test_docs_are_claimed_at_the_version_of_a_renewal_without_an_answer(
     work: WorkQueue, hanging: Hanging
 ) -> None:
     work.insert("a")
-    lease = Lease(work, work.claim("a", timeout_seconds=BOUND_SECONDS, lease_seconds=4), 0.0)
+    task = work.claim("a", timeout_seconds=BOUND_SECONDS, lease_seconds=10)
+    lease = Lease(work, task, 0.0)
     hanging.answers = 1
     with ThreadPoolExecutor(1) as pool:
         renewing = pool.submit(lease.renew)
