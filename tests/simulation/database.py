@@ -9,6 +9,7 @@ Connections are kept from one simulation to the next: what costs time is to comp
 from __future__ import annotations
 
 import functools
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from tests.simulation.steps import Fault
 from tests.simulation.threads import Killed, Scheduler, Task
 
 TABLES = ("bus_events", "notifications")
-_INSERTS = tuple(f"INSERT INTO {schema}{table} (" for table in TABLES for schema in ("", "public."))
+_INSERTS = re.compile(rf"INSERT INTO (\w+\.)?({'|'.join(TABLES)}) \(").match
 _SHRINKS = ("DELETE", "TRUNCATE TABLE")
 _KEPT = "CREATE TEMP"
 """What a connection has for good, and so is run in no other simulation with it: no boundary."""
@@ -228,7 +229,7 @@ class Databases:
             return
         touched = self._touched.setdefault(id(connection.connection.dbapi_connection), set())
         touched.add("write")
-        if statement.startswith(_INSERTS):
+        if _INSERTS(statement):
             touched.add("entries")
         elif "queue_nodes" in statement:
             touched.add("nodes")
