@@ -228,13 +228,16 @@ def fit(kind: type) -> Callable[[object], bool] | None:
     kinds = {field.name: _single(field.type) for field in info.fields}
     if not all(kinds.values()):
         return None
-    partly = [name for name, found in kinds.items() if not found.isdisjoint(_PARTLY)]
+    fields = [
+        (name, declared, not declared.isdisjoint(_PARTLY)) for name, declared in kinds.items()
+    ]
 
     def fits(event: object) -> bool:
-        for name, declared in kinds.items():
-            if type(getattr(event, name)) not in declared:
+        for name, declared, partly in fields:
+            value = getattr(event, name)
+            if type(value) not in declared or (partly and not _arrives(value)):
                 return False
-        return not partly or all(_arrives(getattr(event, name)) for name in partly)
+        return True
 
     return fits
 
