@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.model.names import MAX_NAME_LENGTH, name_fault
 from queue_core.runtime.exact import exact_text
@@ -24,7 +22,7 @@ def parts_of(full_name: object) -> tuple[str, str]:
     return service_name, queue_name
 
 
-def checked_part(name: Any) -> str:
+def checked_part(name: object) -> str:
     """The name of a service or queue. Raises InvalidPostError or NameTooLongError for a bad one."""
     fault, text = name_fault(name), exact_text(name) or ""
     if fault is None and ":" not in text:

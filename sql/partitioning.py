@@ -25,7 +25,7 @@ LOCK_SECONDS = 0.05
 Outcomes that come meanwhile wait behind it.
 """
 PAUSE_SHARE = 10
-"""A pause between two tries is so many times as long as a try waits, so that outcomes get on."""
+"""How many times as long as a try the pause after it is. Outcomes are written in the pause."""
 DROP = Patience(seconds=30.0, pause_seconds=0.1, longest_pause_seconds=2.0)
 """The drop of a partition. Its rows can be deleted in batches, if a reader of history stays."""
 BRIEFLY = Patience(seconds=5.0)

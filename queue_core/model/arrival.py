@@ -212,7 +212,9 @@ _SINGLE: dict[type[inspect.Type], type] = {
 
 
 def fit(kind: type) -> Callable[[object], bool] | None:
-    """What tells of an event of `kind` that it arrives, if any of `kind` did; None: nothing can.
+    """A test of events of `kind`: those that pass arrive. None if there is no such test.
+
+    One event of `kind` must have arrived before.
 
     It is asked for each post, so it looks at little but types: each field declares single values,
     and holds exactly what it declares. Reading such an event runs no code of its class.

@@ -33,7 +33,7 @@ class JsonCodec:
             None: msgspec.json.Decoder(dict[str, Any]).decode
         }
         self._fits = dict[type, Callable[[object], bool] | None]()
-        """What tells of further events that they arrive, by types of which one did."""
+        """By type, the test of further events; see `fit`. One event of the type has arrived."""
 
     def encode(self, event: object) -> str:
         """As `Codec.encode`; the answer is JSON.

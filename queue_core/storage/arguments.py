@@ -35,7 +35,7 @@ def as_integer(value: Any) -> int | None:
     return number if number is not None and _SMALLEST <= number <= _LARGEST else None
 
 
-def flag(value: Any, key: str) -> bool:
+def flag(value: object, key: str) -> bool:
     """Whether a value says yes.
 
     Raises InvalidPostError if it can't tell, as an array of several can't.

@@ -69,11 +69,11 @@ def _serving(inspector: Inspector, table: str, queue: str) -> Iterator[Served]:
 
 
 def _handlers(inspector: Inspector, table: str, queue: str) -> set[str] | None:
-    """The names of all subscribers of a queue; None if a node does not tell all of its own."""
+    """The names of all subscribers of a queue. None if they are not known."""
     found = set[str]()
     for served in _serving(inspector, table, queue):
         for names in served.get("subscribers", {}).values():
-            if isinstance(names, str):  # so many that only their digest is published
+            if isinstance(names, str):  # the digest of too many names
                 return None
             found.update(names)
     return found

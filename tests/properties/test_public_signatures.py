@@ -152,7 +152,7 @@ DECEIVING: list[Any] = [
         for answer in (RuntimeError("no offset"), "no offset", timedelta(days=5))
     ),
 ]
-"""What is of an allowed type, or of one like it, and has methods of its own."""
+"""Values of a subclass of an allowed type, which has methods of its own."""
 BROKEN: list[Any] = [Ambiguous(), Broken("x"), BrokenNumber(5), Odd()]
 """What fails where it is looked at. Calls about entries alone are tried with it."""
 HOSTILE: list[Any] = [

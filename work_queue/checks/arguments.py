@@ -41,7 +41,7 @@ def not_allowed(key: str, value: object, allowed: str) -> InvalidRequestError:
 
 
 def text(value: object, *, key: str) -> str:
-    """A text that a database can store. One of a kind of its own is returned as a plain one."""
+    """A text that a database can store, as a plain `str`."""
     if not isinstance(value, str):
         raise not_allowed(key, value, "a text")
     if fault := storable_fault(value):

@@ -35,7 +35,7 @@ def to_wire(value: Any, cap_bytes: int = sys.maxsize) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     if isinstance(value, str):
-        return str.__str__(value)  # a text of a kind of its own, such as an enum's, has no mirror
+        return str.__str__(value)  # of a subclass, such as an enum
     if not dataclasses.is_dataclass(value):
         return value
     kind: Any = type(value)
