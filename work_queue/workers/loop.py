@@ -6,6 +6,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -23,6 +24,8 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between claims that the database does not answer."""
 LOCKED_PAUSE_SECONDS = 0.05
 """Between claims of tasks that are available, but locked."""
+LOOK_PAUSE_SECONDS = 1.0
+"""Between claims from a queue that is empty, while handlers run that may insert more."""
 RANDOM_BYTES = 8
 """In the name by which a handler's tasks are claimed, as hexadecimal digits."""
 NAME_BYTES = CLAIMANT_BYTES - len("#") - 2 * RANDOM_BYTES
@@ -46,6 +49,11 @@ class Loop:
         self._claims = set[asyncio.Future[Any]]()
         self._stopping = False
         self._cut = self._loop.create_future()
+        self._busy = options.concurrency
+        """Slots that have neither ended nor found the queues empty."""
+        self._looking = asyncio.Lock()
+        """Held by the one slot that looks again for all that have found the queues empty."""
+        self._run_ended = asyncio.Event()
 
     async def turn(self) -> None:
         """Claim and run until there is a reason to stop; raises what is fatal."""
@@ -78,11 +86,16 @@ class Loop:
 
     async def _slot(self) -> None:
         claimant = f"{self._work.claimant}#{secrets.token_hex(RANDOM_BYTES)}"
-        while (task := await self._claimed(claimant)) is not None:
-            try:
-                await Run(self._work, self._options, task, self._cut).pass_through()
-            except StopWorker:
-                self._stop(None)
+        try:
+            while (task := await self._claimed(claimant)) is not None:
+                try:
+                    await Run(self._work, self._options, task, self._cut).pass_through()
+                except StopWorker:
+                    self._stop(None)
+                finally:
+                    self._run_ended.set()
+        finally:
+            self._busy -= 1
 
     async def _claimed(self, claimant: str) -> Task | None:
         """The next task; None: there is none, or the worker stops."""
@@ -114,7 +127,7 @@ class Loop:
         return current is not None and current.cancelling() > 0
 
     async def _claim(self, claimant: str) -> Task | None:
-        claim = self._try_claim if self._until_empty else self._work.claim_async
+        claim = self._claim_until_empty if self._until_empty else self._work.claim_async
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -127,6 +140,26 @@ class Loop:
                 log.warning("claim_failed", error=type(error).__name__, pause=pause)
             await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 -- spreads them
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _claim_until_empty(self, *queues: str, **options: Any) -> Task | None:
+        """A task, unless none is available and no handler runs that may insert one."""
+        task = await self._try_claim(*queues, **options)
+        if task is not None:
+            return task
+        self._busy -= 1
+        try:
+            async with self._looking:
+                while self._busy:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._run_ended.wait(), LOOK_PAUSE_SECONDS)
+                    self._run_ended.clear()
+                    task = await self._try_claim(*queues, **options)
+                    if task is not None:
+                        return task
+            self._stop(None)  # the others that wait have nothing to look for
+            return None
+        finally:
+            self._busy += 1
 
     async def _try_claim(self, *queues: str, **options: Any) -> Task | None:
         """A task, unless none is available. One that is locked, as by another claim, may be."""

@@ -128,9 +128,9 @@ class Worker:
         """Claim and run, until `stop`, or SIGTERM or SIGINT if this is the main thread.
 
         Args:
-            until_empty: Whether to return when no task is available. Those to come are not awaited.
-                At a service it needs the right `READ` of the queues, for their statistics. Default:
-                False.
+            until_empty: Whether to return when no task is available and no handler runs. Tasks with
+                a later date are not awaited. At a service it needs the right `READ` of the queues,
+                for their statistics. Default: False.
             limit: Return after this number of tasks. Default: any number.
 
         Raises:

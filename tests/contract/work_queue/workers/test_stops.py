@@ -112,6 +112,36 @@ def test_handlers_run_beside_one_another(work: WorkQueue) -> None:
     assert work.queues() == {}
 
 
+def test_what_a_handler_inserts_runs_beside_one_another_too(work: WorkQueue) -> None:
+    """The queue was empty for all but one of the worker's handlers."""
+    together = threading.Barrier(3, timeout=BOUND_SECONDS)
+
+    def handle(job: Job) -> list[Insert] | None:
+        if job.task.value == "first":
+            return [Insert(queue="a") for _ in range(3)]
+        together.wait()
+        return None
+
+    work.insert("a", "first")
+    Worker(work, handle, "a", concurrency=3, retry=ImmediateRetries(0)).run(until_empty=True)
+    assert work.queues() == {}
+
+
+def test_what_comes_while_a_handler_runs_is_run_beside_it(work: WorkQueue) -> None:
+    other = threading.Event()
+
+    def handle(job: Job) -> None:
+        if job.task.value == "first":
+            work.insert("a", delay=0.05)
+            assert other.wait(BOUND_SECONDS)
+        other.set()
+
+    work.insert("a", "first")
+    worker = Worker(work, handle, "a", concurrency=3, retry=ImmediateRetries(0))
+    worker.run(until_empty=True, limit=3)
+    assert work.queues() == {}
+
+
 def test_a_cancelled_worker_writes_nothing(work: WorkQueue) -> None:
     work.insert("a")
 
