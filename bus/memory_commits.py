@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from queue_core.errors import InvalidConnectionError
 from queue_core.runtime.callers import CallersConnection
+from queue_core.runtime.shown import a_kind
 from queue_core.storage.callers_connection import Borrowed
 
 
@@ -56,8 +57,8 @@ def connection_of(connection: CallersConnection) -> Connection:
     if isinstance(connection, Connection):
         return connection
     raise InvalidConnectionError(
-        "the in-memory bus takes a SQLAlchemy Connection or Session, not a "
-        f"{type(connection).__name__}: nothing else tells of its commit. Nothing was posted."
+        "the in-memory bus takes a SQLAlchemy Connection or Session, not "
+        f"{a_kind(type(connection))}: only their commits are told to it. Nothing was posted."
     )
 
 

@@ -39,7 +39,7 @@ class InspectedNodes(Inspected):
     def workers(
         self, *, table: str | None = None, age: timedelta | None = timedelta(days=1)
     ) -> list[WorkerStats]:
-        """Count the work of each live node. The history of the age is read.
+        """Count the work of each live node. It reads history as far back as `age`.
 
         Args:
             table: Only on this main table. Default: on all.

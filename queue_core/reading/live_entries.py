@@ -151,8 +151,8 @@ class Entries:
                 "has ended"
             )
         return EntryNotChangeableError(
-            f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed "
-            "or removed. Nothing was changed.",
+            f"{self._label}: entry {record_id} is {state}. Only AVAILABLE and WAITING "
+            "entries can be changed or removed. Nothing was changed.",
             state=found.processing_state.value,
             **facts,
         )

@@ -15,7 +15,7 @@ def demo(
     notifications: Annotated[int, typer.Option(min=0, help="Notifications to schedule.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Post, schedule, fail, retry, kill a node, reap and check the ledger, on an SQLite file.
+    """Post, schedule, fail, retry, kill a node, reap, and check that nothing is lost, on SQLite.
 
     Examples:
       stickybus demo

@@ -171,8 +171,8 @@ def truncate(
 ) -> None:
     """Delete history of a table, while its queues run. Live entries are never touched.
 
-    Without --before and --state all of it goes at once, by the shortest of locks; otherwise in
-    batches.
+    PostgreSQL and MariaDB empty the table at once if neither --before nor --state is given.
+    Otherwise rows go in batches.
 
     Examples:
       stickybus history truncate --before 30d

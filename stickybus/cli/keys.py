@@ -97,7 +97,7 @@ def release(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Free a key by hand: the next post with it makes a new entry. One that lives goes on.
+    """Free a key by hand: the next post with it makes a new entry. An entry that lives goes on.
 
     One that was to run after it is posted at once.
 

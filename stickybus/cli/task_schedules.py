@@ -108,7 +108,7 @@ def stop_recurring(*, queue: Queue, name: Name, as_json: Json = False, opened: O
     elif stopped:
         say(f"{name} of {queue} was stopped")
     else:
-        remark(f"stickybus: {queue} has no schedule {name}")
+        remark(f"stickybus: the queue {queue} has no recurring schedule {name}")
     if not stopped:
         raise typer.Exit(BAD_DATA)
 

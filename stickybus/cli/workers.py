@@ -34,7 +34,7 @@ def workers(
 ) -> None:
     """Show the work of each live node: its queues, its running entries and its ended ones.
 
-    The history of the age is read.
+    It reads history as far back as --age.
 
     Examples:
       stickybus workers

@@ -163,7 +163,7 @@ def test_tasks_are_inserted_again_and_again(run: Run, work: WorkQueue) -> None:
     refused = run("recur", *beat, "--every", "5m", "--timezone", "Europe/Berlin", expect=2)
     assert "an interval has none" in refused
     assert "beat of b was stopped" in run("stop-recurring", *beat)
-    assert "b has no schedule beat" in run("stop-recurring", *beat, expect=1)
+    assert "b has no recurring schedule beat" in run("stop-recurring", *beat, expect=1)
     assert "give either --cron or --every" in run("recur", *beat, expect=2)
     four = run("recur", *beat, "--cron", "0 3 * *", expect=2)
     assert "five fields" in four
