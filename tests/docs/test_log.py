@@ -38,11 +38,15 @@ def _logged() -> set[tuple[str, str]]:
     found = set[tuple[str, str]]()
     for node in _sources():
         match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="log" | "_log"), attr=method), args=[event, *_]
-            ) | ast.Call(
-                func=ast.Name(id="partial"),
-                args=[ast.Attribute(value=ast.Name(id="log" | "_log"), attr=method), event, *_],
+            case (
+                ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log" | "_log"), attr=method),
+                    args=[event, *_],
+                )
+                | ast.Call(
+                    func=ast.Name(id="partial"),
+                    args=[ast.Attribute(value=ast.Name(id="log" | "_log"), attr=method), event, *_],
+                )
             ):
                 found |= {(text, LEVELS[method]) for text in _texts(event)}
     return found
