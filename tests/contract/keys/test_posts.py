@@ -6,11 +6,9 @@ import pickle
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import text
 
-from queue_core.model.entry import Entry
 from queue_core.model.keyed import OnConflict
 from stickybus import (
     Answer,
@@ -28,6 +26,7 @@ from stickybus.testing import drain
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, database_of
+from tests.contract.keys.looks import numbers
 
 MINUTE = timedelta(minutes=1)
 
@@ -36,10 +35,6 @@ MINUTE = timedelta(minutes=1)
 def poster(cluster: Cluster) -> Peer:
     """A bus that is no node: what it posts waits."""
     return cluster.peer("poster")
-
-
-def numbers(entries: list[Entry]) -> list[int]:
-    return [int(msgspec.json.decode(entry.event_json or "")["number"]) for entry in entries]
 
 
 def handled(peer: Peer) -> list[int]:

@@ -29,7 +29,8 @@ from tests.contract.harness import (
     meanwhile,
     see_what_changes,
 )
-from tests.contract.keys.test_posts import handled, numbers
+from tests.contract.keys.looks import numbers
+from tests.contract.keys.test_posts import handled
 from tests.contract.transactions.callers import Connect, connect, given
 
 __all__ = ["connect", "given"]
