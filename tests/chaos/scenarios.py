@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,7 +22,7 @@ from devtools.server import StopMode
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
 from tests.chaos.linked import CONCURRENCY, HEARD_SECONDS, Link
-from tests.chaos.member import Command
+from tests.chaos.member import Command, Member
 from tests.chaos.stage import Stage
 from tests.checker import Standing
 
@@ -245,6 +246,10 @@ def busy(stage: Stage, sizes: Sizes) -> None:
         stage.pause(sizes.of(4.0, 2.0))
 
 
+def _has_left(stage: Stage, member: Member) -> bool:
+    return member not in stage.members()
+
+
 def rolling(stage: Stage, sizes: Sizes) -> None:
     """All nodes are restarted one after the other (SIGTERM), as by a deployment."""
     for done in sizes.times(10, 1):
@@ -252,7 +257,7 @@ def rolling(stage: Stage, sizes: Sizes) -> None:
         for one in stage.nodes():
             stage.mark(f"SIGTERM {one.settings.name}")
             one.signal(signal.SIGTERM)
-            stage.wait(lambda one=one: one not in stage.members(), "a node has stopped")  # type: ignore[misc]
+            stage.wait(partial(_has_left, stage, one), "a node has stopped")
             stage.pause(sizes.of(1.0, 0.5))
 
 

@@ -40,7 +40,7 @@ def failing(cluster: Cluster, *numbers: int) -> tuple[Peer, Recorder]:
         if order.number in numbers:
             raise RuntimeError
 
-    peer.handler = handle  # type: ignore[assignment]
+    peer.instead = handle
     return peer, recorder
 
 

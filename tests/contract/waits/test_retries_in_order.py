@@ -31,7 +31,7 @@ class Failures:
 
 def join(cluster: Cluster, *failing: int) -> tuple[Peer, list[int]]:
     peer, handler = cluster.join("a"), Failures(*failing)
-    peer.handler = handler  # type: ignore[assignment]
+    peer.instead = handler
     return peer, handler.events
 
 
