@@ -110,8 +110,7 @@ class _InnoDB(Meter):
         self._connection.close()
 
     def totals(self) -> Counter[str]:
-        left = "trx_rseg_history_len"
-        until(lambda: not self._metric(left), "all is purged", SETTLE_SECONDS)
+        until(lambda: not self._metric("trx_rseg_history_len"), "all is purged", SETTLE_SECONDS)
         inserted, updated, deleted = self._rows()
         return Counter(
             {

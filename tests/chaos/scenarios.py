@@ -120,7 +120,7 @@ def commit_cut(stage: Stage, sizes: Sizes) -> None:
     for done in cuts:
         stage.say(f"cut {done + 1}")
         stage.mark("cut")
-        stage.proxy.cut_at(b"COMMIT", list(Moment)[done % 2])
+        stage.proxy.cut_at_commit(list(Moment)[done % 2])
         stage.pause(stage.random.uniform(0.05, 0.4))
     stage.wait(lambda: stage.proxy.cuts >= len(cuts), "every cut has met a COMMIT")
 

@@ -336,7 +336,7 @@ def answers_before_a_cut(proxy: Proxy, modify: Callable[[], Any]) -> int:
     A connection that is opened commits as well: the cut may hit that one, which harms nobody.
     """
     for answered in range(10):
-        proxy.cut_at(b"COMMIT", Moment.AFTER)
+        proxy.cut_at_commit(Moment.AFTER)
         try:
             modify()
         except grpc.RpcError as error:
