@@ -93,7 +93,7 @@ def _saturate(run: Run, keys: int) -> None:
     )
 
     def all_wait() -> bool:
-        waiting = sum(row.entries for row in store.database.fetch(counts))
+        waiting: int = sum(row.entries for row in store.database.fetch(counts))
         return waiting == keys * (OF_EACH - 1)
 
     ledger = run.bus._engine.lifecycle.ledger

@@ -22,8 +22,8 @@ from devtools.server import StopMode
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
 from tests.chaos.linked import CONCURRENCY, HEARD_SECONDS, Link
-from tests.chaos.member import Command, Member
-from tests.chaos.stage import Stage
+from tests.chaos.member import Command
+from tests.chaos.stage import Member, Stage
 from tests.checker import Standing
 
 SERVERS = ("postgresql", "mariadb", "mysql")
