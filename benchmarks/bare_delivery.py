@@ -69,7 +69,7 @@ class BareDelivery:
     gather for so many seconds, and moves them together.
     """
 
-    def __init__(self, finisher: Bare, pause_seconds: float = 0.0) -> None:
+    def __init__(self, finisher: Bare, pause_seconds: float) -> None:
         self._finisher = finisher
         self._pause_seconds = pause_seconds
         self._bound = finisher.date(datetime.now(UTC))

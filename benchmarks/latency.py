@@ -23,6 +23,7 @@ from benchmarks.workload import (
     Sizes,
     Ticked,
     VerificationError,
+    paced,
     run_on,
     verify_counts,
 )
@@ -95,9 +96,7 @@ class _Latencies:
         Returns the rate that was achieved.
         """
         run, begin = self._run, time.perf_counter()
-        for number in range(entries):
-            if (left := begin + number / rate - time.perf_counter()) > 0:
-                time.sleep(left)
+        for number in paced(entries, rate):
             self._posting.number = number
             self._ids[number] = run.bus.post(Ticked(number))
         self._posting.number = None

@@ -14,17 +14,19 @@ import msgspec
 from benchmarks.databases import Target
 from benchmarks.floor import BarePostgreSQL
 from benchmarks.measurement import Measurement, percentile
-from benchmarks.nodes import LOOK_SECONDS, AskedProcess, bus_process
+from benchmarks.nodes import AskedProcess, bus_process
 from benchmarks.peers import OURS, PGQUEUER, PgQueuer
 from benchmarks.workload import (
     COMPLETION_SECONDS,
     FLOOR,
+    LOOK_SECONDS,
     WARM_UP,
     Sizes,
     Ticked,
     VerificationError,
     alternating,
     median_ratio,
+    paced,
     run_on,
 )
 from queue_core.model.config import BusConfig
@@ -76,10 +78,7 @@ def _bare(target: Target, entries: int) -> list[float]:
         row = poster.encoded(poster.main, poster.rows[:1])[0]
         for _ in range(WARM_UP):
             poster.insert_and_notify(names, row)
-        begin = time.perf_counter()
-        for number in range(entries):
-            if (left := begin + number / RATE - time.perf_counter()) > 0:
-                time.sleep(left)
+        for _ in paced(entries, RATE):
             at = time.perf_counter()
             posted_at[poster.insert_and_notify(names, row)] = at
         claimed_at = claimer.answer()
@@ -92,10 +91,8 @@ def _ours(target: Target, entries: int) -> list[float]:
             node.ask("start")
             run.load(WARM_UP)
             node.wait_until_handled(WARM_UP)
-            posted_at, begin = list[float](), time.perf_counter()
-            for number in range(entries):
-                if (left := begin + number / RATE - time.perf_counter()) > 0:
-                    time.sleep(left)
+            posted_at = list[float]()
+            for number in paced(entries, RATE):
                 posted_at.append(time.perf_counter())
                 run.posted.append(run.bus.post(Ticked(number)))
             node.wait_until_handled(WARM_UP + entries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 
@@ -15,9 +15,10 @@ from benchmarks.workload import (
     Run,
     Sizes,
     Ticked,
-    VerificationError,
     alternating,
+    paced,
     run_on,
+    until,
 )
 from queue_core.model.lanes import AFTER_KEYED, KEYED
 from queue_core.model.posting import Posting
@@ -69,14 +70,11 @@ def _latencies(target: Target, *, keys: int, entries: int) -> list[float]:
         run.bus.subscribe(Ticked, handle, name="benchmark")
         run.bus.start()
         _saturate(run, keys)
-        begin = time.perf_counter()
-        for number in range(entries):
-            if (left := begin + number / RATE - time.perf_counter()) > 0:
-                time.sleep(left)
+        for number in paced(entries, RATE):
             began[number] = time.perf_counter()
             # Each has another key, so that no limit holds it up.
             run.bus.post(Ticked(number), limit_key=f"free-{number}")
-        _wait(lambda: len(latencies), entries)
+        until(lambda: len(latencies) == entries, "all are handled", DEADLINE_SECONDS)
     return latencies
 
 
@@ -94,16 +92,10 @@ def _saturate(run: Run, keys: int) -> None:
         store.statements.lane_counts, lane=KEYED, end=AFTER_KEYED, until=None, limit=len(postings)
     )
 
-    def waiting() -> int:
-        return sum(row.entries for row in store.database.fetch(counts))
+    def all_wait() -> bool:
+        waiting: int = sum(row.entries for row in store.database.fetch(counts))
+        return waiting == keys * (OF_EACH - 1)
 
-    _wait(waiting, keys * (OF_EACH - 1))
-    _wait(lambda: len(run.bus._engine.lifecycle.ledger), 0)
-
-
-def _wait(count: Callable[[], int], wanted: int) -> None:
-    deadline = time.perf_counter() + DEADLINE_SECONDS
-    while (found := count()) != wanted:
-        if time.perf_counter() > deadline:
-            raise VerificationError(f"{found}, not {wanted}, after {DEADLINE_SECONDS:g} s")
-        time.sleep(0.05)
+    ledger = run.bus._engine.lifecycle.ledger
+    until(all_wait, "all but the first of each key wait", DEADLINE_SECONDS)
+    until(lambda: not len(ledger), "all outcomes are written", DEADLINE_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +15,12 @@ import psycopg
 import pymysql
 from sqlalchemy import URL
 
-from benchmarks.workload import VerificationError
+from benchmarks.workload import until
 
 LOG, COMMITS, NEW, DEAD = "log", "commits", "new row versions", "dead row versions"
 UNITS: Mapping[str, str] = {LOG: "bytes", COMMITS: "commits", NEW: "rows", DEAD: "rows"}
 """The readings of meters, with their units."""
 SETTLE_SECONDS = 30.0
-LOOK_SECONDS = 0.02
 
 
 class Meter(ABC):
@@ -59,14 +57,11 @@ class _PostgreSQL(Meter):
 
     def totals(self) -> Counter[str]:
         # A session reports its counts when it ends.
-        _until(
-            lambda: (
-                not self._one(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-                    "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-                )
-            )
+        sessions = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
+        until(lambda: not self._one(sessions), "the other sessions have ended", SETTLE_SECONDS)
         end = self._flushed()
         [log] = self._row("SELECT CAST(%s AS pg_lsn) - CAST(%s AS pg_lsn)", end, self._start)
         images, commits = self._row(
@@ -115,7 +110,7 @@ class _InnoDB(Meter):
         self._connection.close()
 
     def totals(self) -> Counter[str]:
-        _until(lambda: not self._metric("trx_rseg_history_len"))
+        until(lambda: not self._metric("trx_rseg_history_len"), "all is purged", SETTLE_SECONDS)
         inserted, updated, deleted = self._rows()
         return Counter(
             {
@@ -210,11 +205,3 @@ def meter(database: str, url: URL) -> Iterator[Meter]:
         yield made
     finally:
         made.close()
-
-
-def _until(settled: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while not settled():
-        if time.monotonic() > deadline:
-            raise VerificationError(f"the server still works after {SETTLE_SECONDS} s")
-        time.sleep(LOOK_SECONDS)

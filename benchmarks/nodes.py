@@ -25,6 +25,7 @@ from benchmarks.workload import (
     VerificationError,
     compared,
     median_ratio,
+    until,
     verify_counts,
 )
 from queue_core.model.config import BusConfig
@@ -36,7 +37,6 @@ THREADS = 32
 """Of all processes together, so that only their number differs."""
 SETTLE_SECONDS = 3.0
 """From an idle node's start to the first count: the start's own statements are over by then."""
-LOOK_SECONDS = 0.02
 """Between questions to a node while it works."""
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -105,18 +105,14 @@ def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict
 
     Returns the last answer of each.
     """
-    deadline = time.monotonic() + COMPLETION_SECONDS
-    while True:
+
+    def usages_in_the_end() -> list[dict[str, Any]]:
         usages = [node.ask("usage") for node in members]
-        if sum(usage["handled"] for usage in usages) >= entries and not any(
-            usage["held"] for usage in usages
-        ):
-            return usages
-        if time.monotonic() > deadline:
-            raise VerificationError(
-                f"not all of {entries} entries handled in {COMPLETION_SECONDS} s"
-            )
-        time.sleep(LOOK_SECONDS)
+        handled = sum(usage["handled"] for usage in usages)
+        written = not any(usage["held"] for usage in usages)
+        return usages if handled >= entries and written else []
+
+    return until(usages_in_the_end, f"all of {entries} entries are handled")
 
 
 def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
@@ -243,13 +239,13 @@ def memory(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         with bus_process(url, BusConfig().mode) as node:
             empty = node.ask("usage")["rss_mb"]
             node.ask("start")
-            deadline = time.monotonic() + 4 * COMPLETION_SECONDS
-            while not looks or looks[-1][0] < entries:
+
+            def is_drained() -> bool:
                 usage = node.ask("usage")
                 looks.append((usage["handled"], usage["rss_mb"]))
-                if time.monotonic() > deadline:
-                    raise VerificationError(f"{usage['handled']} of {entries} entries handled")
-                time.sleep(LOOK_SECONDS)
+                return looks[-1][0] >= entries
+
+            until(is_drained, f"all of {entries} entries are handled", 4 * COMPLETION_SECONDS)
             peak = node.ask("usage")["peak_rss_mb"]
             node.ask("stop")
         verify_counts(url, TABLE, waiting=0, ended=entries)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.databases import Target
 from benchmarks.floor import bare
 from benchmarks.measurement import Measurement, percentile
-from benchmarks.workload import Run, Sizes, Ticked, run_on
+from benchmarks.workload import Run, Sizes, Ticked, paced, run_on
 from queue_core.metrics import Metrics
 from queue_core.model.config import BusConfig
 from queue_core.model.mode import Mode
@@ -74,9 +74,7 @@ class _Traffic:
         """Post for `seconds`, each batch at its planned time however late the ones before were."""
         run, begin, before = self._run, time.perf_counter(), self._handled
         self._claims.seconds = []
-        for number in range(round(seconds * RATE / BATCH)):
-            if (left := begin + number * BATCH / RATE - time.perf_counter()) > 0:
-                time.sleep(left)
+        for number in paced(round(seconds * RATE / BATCH), RATE / BATCH):
             run.posted += run.bus.post_many([Ticked(number)] * BATCH)
         rate = (self._handled - before) / (time.perf_counter() - begin)
         return _Window(rate, percentile(self._claims.seconds, 0.99) * 1e3)

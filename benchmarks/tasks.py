@@ -27,6 +27,7 @@ from benchmarks.workload import (
     VerificationError,
     alternating,
     compared,
+    paced,
 )
 from sql.tables import work_queue_counts, work_tasks
 from work_queue.modification import Insert
@@ -49,8 +50,8 @@ def tasks(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     entries = sizes.entries(10_000, MANY)
     works = {
         FLOOR: partial(_floor_rate, target, entries),
-        "try_claim and delete": partial(_rate, target, entries),
-        f"claim_many of {MANY} and delete": partial(_many_rate, target, entries),
+        "try_claim and delete": partial(_rate, target, entries, _one_by_one),
+        f"claim_many of {MANY} and delete": partial(_rate, target, entries, _many_at_a_time),
     }
     yield from compared("tasks", target, sizes, works, entries=entries)
     yield _fairness(target)
@@ -82,34 +83,33 @@ def _floor_rate(target: Target, entries: int) -> float:
     return rate
 
 
-def _rate(target: Target, entries: int) -> float:
+def _rate(target: Target, entries: int, drain: Callable[[WorkQueue], int]) -> float:
+    """Claims and deletes by `drain`, which returns their number, tasks a second."""
     with target.fresh() as url, bare(url) as connection, work_on(url) as work:
         fill(connection, entries + WARM_UP)
         for task in work.claim_many(QUEUE, limit=WARM_UP):
             work.modify(task.delete())
-        ended = 0
         start = time.perf_counter()
-        while (claimed := work.try_claim(QUEUE)) is not None:
-            work.modify(claimed.delete())
-            ended += 1
+        ended = drain(work)
         rate = ended / (time.perf_counter() - start)
         _verify(work, ended, entries)
     return rate
 
 
-def _many_rate(target: Target, entries: int) -> float:
-    with target.fresh() as url, bare(url) as connection, work_on(url) as work:
-        fill(connection, entries + WARM_UP)
-        for task in work.claim_many(QUEUE, limit=WARM_UP):
-            work.modify(task.delete())
-        ended = 0
-        start = time.perf_counter()
-        while claimed := work.claim_many(QUEUE, limit=MANY, timeout_seconds=0):
-            work.modify(*(task.delete() for task in claimed))
-            ended += len(claimed)
-        rate = ended / (time.perf_counter() - start)
-        _verify(work, ended, entries)
-    return rate
+def _one_by_one(work: WorkQueue) -> int:
+    ended = 0
+    while (claimed := work.try_claim(QUEUE)) is not None:
+        work.modify(claimed.delete())
+        ended += 1
+    return ended
+
+
+def _many_at_a_time(work: WorkQueue) -> int:
+    ended = 0
+    while claimed := work.claim_many(QUEUE, limit=MANY, timeout_seconds=0):
+        work.modify(*(task.delete() for task in claimed))
+        ended += len(claimed)
+    return ended
 
 
 def _verify(work: WorkQueue, ended: int, entries: int) -> None:
@@ -208,9 +208,7 @@ def _claimed(calls: Sequence[Callable[[], object]], claims: int) -> list[float]:
         calls[number]()  # opens its connection
         begin.wait()
         start = time.perf_counter() + number / CLIENTS / RATE
-        for turn in range(claims // CLIENTS):
-            if (left := start + turn / RATE - time.perf_counter()) > 0:
-                time.sleep(left)
+        for _ in paced(claims // CLIENTS, RATE, start=start):
             before = time.perf_counter()
             if calls[number]() is None:
                 raise VerificationError("nothing was claimed of a queue that has tasks")

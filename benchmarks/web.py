@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -18,15 +18,15 @@ from sqlalchemy import URL, create_engine
 
 from benchmarks.databases import Target
 from benchmarks.measurement import Measurement, percentile
-from benchmarks.nodes import LOOK_SECONDS, ROOT, TABLE
+from benchmarks.nodes import ROOT, TABLE
 from benchmarks.outbox import metadata
 from benchmarks.workload import (
-    COMPLETION_SECONDS,
     FLOOR,
     Sizes,
     VerificationError,
     alternating,
     median_ratio,
+    until,
     verify_counts,
 )
 
@@ -122,12 +122,10 @@ def _client(port: int, path: str, requests: int) -> list[float]:
 
 def _wait(port: int) -> None:
     """Return once the service holds no entry any more."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    deadline = time.monotonic() + COMPLETION_SECONDS
-    while True:
-        connection.request("GET", "/held")
-        if connection.getresponse().read() == b"0":
-            return connection.close()
-        if time.monotonic() > deadline:
-            raise VerificationError(f"outcomes are unwritten after {COMPLETION_SECONDS} s")
-        time.sleep(LOOK_SECONDS)
+    with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+
+        def holds_none() -> bool:
+            connection.request("GET", "/held")
+            return connection.getresponse().read() == b"0"
+
+        until(holds_none, "all outcomes are written")

@@ -31,6 +31,7 @@ from sql.tables import entry_tables
 T = TypeVar("T")
 
 COMPLETION_SECONDS = 300.0
+LOOK_SECONDS = 0.02
 LOAD_BATCH = 1_000
 POST_MANY = 100
 WARM_UP = 10
@@ -123,15 +124,13 @@ class Run:
         """
         # A new one for each wait: the former one says nothing of this.
         target, reached = self._goal = len(self.posted), threading.Event()
-        deadline = time.perf_counter() + COMPLETION_SECONDS
         if self._handled < target and not reached.wait(COMPLETION_SECONDS):
             raise VerificationError(
                 f"{self._handled} of {target} entries handled in {COMPLETION_SECONDS} s"
             )
-        while len(self.bus._engine.lifecycle.ledger):
-            if time.perf_counter() > deadline:
-                raise VerificationError("outcomes are still unwritten")
-            time.sleep(0.0005)
+        ledger = self.bus._engine.lifecycle.ledger
+        # Often: the time of the last look counts.
+        until(lambda: not len(ledger), "all outcomes are written", look_seconds=0.0005)
 
     def verify(self, *, delivered: bool = True, truncated: int = 0) -> None:
         """Check that all that was posted is once in history as PROCESSED, or in the main table.
@@ -158,6 +157,37 @@ class Run:
                 f"posted {len(self.posted)}, truncated {truncated}; history holds {len(ended)}, "
                 f"the main table {len(waiting)}"
             )
+
+
+def until(
+    condition: Callable[[], T],
+    what: str,
+    seconds: float = COMPLETION_SECONDS,
+    *,
+    look_seconds: float = LOOK_SECONDS,
+) -> T:
+    """Call `condition` until it answers with something true, and return that.
+
+    Raises VerificationError if it does not within so many `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise VerificationError(f"not within {seconds:g} s: {what}")
+        time.sleep(look_seconds)
+    return found
+
+
+def paced(entries: int, rate: float, *, start: float | None = None) -> Iterator[int]:
+    """The numbers of entries, each at its planned time however long the ones before took.
+
+    The first is planned for `start`, as the clock of performance counts, or for now.
+    """
+    begin = time.perf_counter() if start is None else start
+    for number in range(entries):
+        if (left := begin + number / rate - time.perf_counter()) > 0:
+            time.sleep(left)
+        yield number
 
 
 @contextmanager

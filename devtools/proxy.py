@@ -35,18 +35,21 @@ _CHUNKS_UNDER_WAY = 64
 """Per direction of a connection; past it the proxy reads no more, as a full network does."""
 
 
+_COMMIT = re.compile(rb"\bCOMMIT\b")
+"""The whole word: psycopg begins with "BEGIN ISOLATION LEVEL READ COMMITTED"."""
+
+
 class Moment(Enum):
-    """When a connection is cut at certain words of the client."""
+    """When a connection is cut at a COMMIT of the client."""
 
     BEFORE = "before"
-    """The server never gets the words."""
+    """The server never gets it."""
     AFTER = "after"
-    """The server gets them, the client never gets the answer."""
+    """The server gets it, the client never gets the answer."""
 
 
 @dataclass(eq=False)
 class _Trap:
-    words: re.Pattern[bytes]
     moment: Moment
     times: int
 
@@ -61,7 +64,7 @@ class _Line:
     deaf: bool = False
     """Whether its bytes are thrown away: the client's half of a half-open connection."""
     sprung: bool = False
-    """Whether the server has got a trap's words: its answer cuts the connection."""
+    """Whether the server has got a trap's COMMIT: its answer cuts the connection."""
 
     def writers(self) -> list[asyncio.StreamWriter]:
         return [writer for writer in (self.client, self.server) if writer is not None]
@@ -98,7 +101,7 @@ class Proxy:
     def through(self, url: str | URL) -> URL:
         """The URL, led through the proxy."""
         led = make_url(url).set(host="127.0.0.1", port=self.port)
-        # MariaDB 11.4 and later encrypt by default: no trap would see its words.
+        # MariaDB 11.4 and later encrypt by default: no trap would see a COMMIT.
         return (
             led.update_query_dict({"ssl_disabled": "true"})
             if led.drivername in _ENCRYPTING
@@ -173,14 +176,9 @@ class Proxy:
 
         return self._run(change)
 
-    def cut_at(self, words: bytes, moment: Moment, times: int = 1) -> None:
-        """Reset each of the next `times` connections whose client sends `words`, such as b"COMMIT".
-
-        The words arrive in one piece. They are whole words: psycopg begins
-        with "BEGIN ISOLATION LEVEL READ COMMITTED".
-        """
-        whole = re.compile(rb"\b" + re.escape(words) + rb"\b")
-        self._run(lambda: self._traps.append(_Trap(whole, moment, times)))
+    def cut_at_commit(self, moment: Moment, times: int = 1) -> None:
+        """Reset each of the next `times` connections whose client sends COMMIT, in one piece."""
+        self._run(lambda: self._traps.append(_Trap(moment, times)))
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -262,10 +260,8 @@ class Proxy:
             await under_way.put((self._loop.time() + self._delay_seconds, data))
 
     def _requested(self, line: _Line, data: bytes) -> bool:
-        trap = next(
-            (trap for trap in self._traps if trap.times > 0 and trap.words.search(data)), None
-        )
-        if trap is None:
+        trap = next((trap for trap in self._traps if trap.times > 0), None)
+        if trap is None or not _COMMIT.search(data):
             return True
         trap.times -= 1
         if trap.moment is Moment.BEFORE:

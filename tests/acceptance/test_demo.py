@@ -53,14 +53,14 @@ def test_the_demo_shares_out_each_number_once() -> None:
 
 
 def test_an_entry_without_an_end_is_a_fault(tmp_path: Path) -> None:
-    ledger, history = _past(tmp_path, [2, 3])
+    ledger, history = _past(tmp_path)
     assert _faults(tmp_path, ledger, history) == []
     lost = _faults(tmp_path, ledger, history[:1])
     assert lost == [f"event {ledger[1].record_id} has no end in history"]
 
 
 def test_an_entry_that_ended_twice_or_was_never_posted_is_a_fault(tmp_path: Path) -> None:
-    ledger, history = _past(tmp_path, [2, 3])
+    ledger, history = _past(tmp_path)
     assert _faults(tmp_path, ledger, [*history, history[1]]) == [
         f"event {ledger[1].record_id} ended 2 times"
     ]
@@ -68,13 +68,14 @@ def test_an_entry_that_ended_twice_or_was_never_posted_is_a_fault(tmp_path: Path
 
 
 def test_books_that_differ_from_the_ledger_are_a_fault(tmp_path: Path) -> None:
-    ledger, history = _past(tmp_path, [2, 3])
+    ledger, history = _past(tmp_path)
     never_run = LedgerLine(99, 4, "calm")
     assert "shop_payments holds 0 rows, not 1" in _faults(tmp_path, [*ledger, never_run], history)
 
 
-def _past(folder: Path, numbers: list[int]) -> tuple[list[LedgerLine], list[Entry]]:
+def _past(folder: Path) -> tuple[list[LedgerLine], list[Entry]]:
     """A ledger and the history of events that a node here has run; none of them is a payment."""
+    numbers = (2, 3)
     shop.create_tables(folder)
     bus = shop.open_bus(folder, "amber")
     shop.subscribe(bus, lambda: None)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from devtools.programs import ServerError, is_done_without
 from devtools.servers import database_servers
@@ -159,9 +160,7 @@ def run_tasks(
                 tasks=500 if quick else 5_000,
                 faults=10 if quick else 100,
                 seed=first + number,
-                say=lambda what, task=task, name=name: progress.update(  # type: ignore[misc]
-                    task, description=f"{name}: {what}"
-                ),
+                say=partial(_tell, progress, task, name),
             )
             progress.remove_task(task)
             told = ", ".join(f"{count} x {kind}" for kind, count in result.faults.items())
@@ -192,6 +191,10 @@ def _modes(scenario: Scenario, turn: int | None) -> Sequence[Mode]:
 def _write(folder: Path, name: str, text: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(f"{text}\n![The run over time]({name}.png)\n", "utf-8")
+
+
+def _tell(progress: Progress, task: TaskID, name: str, what: str) -> None:
+    progress.update(task, description=f"{name}: {what}")
 
 
 def _progress(console: Console) -> Progress:

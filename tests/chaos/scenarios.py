@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -22,7 +23,7 @@ from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
 from tests.chaos.linked import CONCURRENCY, HEARD_SECONDS, Link
 from tests.chaos.member import Command
-from tests.chaos.stage import Stage
+from tests.chaos.stage import Member, Stage
 from tests.checker import Standing
 
 SERVERS = ("postgresql", "mariadb", "mysql")
@@ -119,7 +120,7 @@ def commit_cut(stage: Stage, sizes: Sizes) -> None:
     for done in cuts:
         stage.say(f"cut {done + 1}")
         stage.mark("cut")
-        stage.proxy.cut_at(b"COMMIT", list(Moment)[done % 2])
+        stage.proxy.cut_at_commit(list(Moment)[done % 2])
         stage.pause(stage.random.uniform(0.05, 0.4))
     stage.wait(lambda: stage.proxy.cuts >= len(cuts), "every cut has met a COMMIT")
 
@@ -245,6 +246,10 @@ def busy(stage: Stage, sizes: Sizes) -> None:
         stage.pause(sizes.of(4.0, 2.0))
 
 
+def _has_left(stage: Stage, member: Member) -> bool:
+    return member not in stage.members()
+
+
 def rolling(stage: Stage, sizes: Sizes) -> None:
     """All nodes are restarted one after the other (SIGTERM), as by a deployment."""
     for done in sizes.times(10, 1):
@@ -252,7 +257,7 @@ def rolling(stage: Stage, sizes: Sizes) -> None:
         for one in stage.nodes():
             stage.mark(f"SIGTERM {one.settings.name}")
             one.signal(signal.SIGTERM)
-            stage.wait(lambda one=one: one not in stage.members(), "a node has stopped")  # type: ignore[misc]
+            stage.wait(partial(_has_left, stage, one), "a node has stopped")
             stage.pause(sizes.of(1.0, 0.5))
 
 

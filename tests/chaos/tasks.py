@@ -190,7 +190,7 @@ class _Run:
     def cut(self) -> None:
         """Cut the next connections at their COMMIT."""
         assert self._proxy is not None
-        self._proxy.cut_at(b"COMMIT", self.chance.choice(list(Moment)), times=2)
+        self._proxy.cut_at_commit(self.chance.choice(list(Moment)), times=2)
 
     def restart(self) -> None:
         """Stop the server, and start it."""

@@ -20,22 +20,9 @@ from queue_core.model.outcome import Finished
 from queue_core.storage.places import Claimed
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests import requirements as needs
+from tests.contract.claim_turns import node_and_poster, turn
 from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order, statements_of
-
-
-def node_and_poster(cluster: Cluster) -> tuple[Peer, Peer]:
-    """A node that has looked and found nothing, and a bus of another process."""
-    node = cluster.join("a", mode=Mode.POLLING)
-    node.lifecycle.claim_loop.turn()
-    return node, cluster.peer("b", mode=Mode.POLLING)
-
-
-def turn(node: Peer) -> tuple[list[int], int]:
-    """One turn of the claim loop: the orders held after it, and how often it looked."""
-    with statements_of(node.store.database) as statements:
-        node.lifecycle.claim_loop.turn()
-    return node.numbers_held(), len(statements.starting_with("SELECT (SELECT"))
+from tests.contract.harness import Order
 
 
 def test_what_others_tell_of_is_claimed_without_a_look(cluster: Cluster) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from queue_core.model.lanes import ANY_NODE
+from tests.contract.claim_turns import node_and_poster, turn
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, elsewhere, statements_of
-from tests.contract.test_claims import node_and_poster, turn
 
 
 def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:

@@ -11,7 +11,6 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from queue_core.model.lanes import WAITING_LANE
 from sql.statements.ordered import OrderKey
@@ -26,7 +25,7 @@ from stickybus import (
     State,
 )
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, Peer
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     BOUND_SECONDS,
@@ -36,20 +35,8 @@ from tests.contract.harness import (
     eventually,
     listening,
 )
+from tests.contract.order_looks import post, rows
 from tests.contract.waits.looks import ran, waiting
-
-
-def post(peer: Peer, *numbers: int, key: str = "k", **options: Any) -> list[int]:
-    return [peer.bus.post(Order(number), order_key=key, **options) for number in numbers]
-
-
-def rows(peer: Peer) -> tuple[int, int]:
-    """How many rows the two tables of order keys have."""
-    with peer.store.database.begin() as connection:
-        return (
-            connection.execute(text("SELECT count(*) FROM queue_ordered")).scalar_one(),
-            connection.execute(text("SELECT count(*) FROM queue_order_heads")).scalar_one(),
-        )
 
 
 def test_entries_of_one_key_start_one_at_a_time_in_the_order_of_posting(cluster: Cluster) -> None:

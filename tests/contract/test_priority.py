@@ -93,7 +93,7 @@ def test_a_schedule_of_retries_keeps_its_distances_whatever_the_priority(
 def test_a_head_start_is_no_lateness(cluster: Cluster) -> None:
     peer = cluster.peer("a")
     contexts = list[Any]()
-    peer.handler = lambda _order, context: contexts.append(context)  # type: ignore[assignment]
+    peer.instead = lambda _order, context: contexts.append(context)
     peer.join()
     record_id = peer.bus.post(Order(1), priority="urgent")
     [reason] = peer.bus.explain(record_id).reasons

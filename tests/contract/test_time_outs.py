@@ -182,7 +182,7 @@ def test_a_transaction_whose_commit_is_cut_raises_at_once_and_is_never_run_again
     try:
         # Opening a connection commits as well.
         database.write(lambda connection: connection.execute(text("SELECT 1")))
-        proxy.cut_at(b"COMMIT", moment)
+        proxy.cut_at_commit(moment)
         with within(ANSWER), pytest.raises(DBAPIError):
             database.write(lambda connection: connection.execute(orders.add(next(numbers))))
         assert orders.numbers() == ([] if moment is Moment.BEFORE else [1])

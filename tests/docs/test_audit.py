@@ -13,7 +13,7 @@ from sqlalchemy import URL
 
 from history_pipeline import erase_archived
 from tests import requirements as needs
-from tests.docs.test_examples import ROOT, blocks
+from tests.docs.code_blocks import ROOT, blocks
 from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended, sample_history
 

@@ -17,22 +17,10 @@ from sqlalchemy import URL
 
 from devtools.servers import NO_CERTIFICATES
 from stickybus import BusConfig, Entry, PersistentBus, State, WorkQueue
+from tests.docs.code_blocks import ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 TUTORIAL_OF_TASKS = ROOT / "docs" / "work-queue-tutorial.md"
-_BLOCK = re.compile(
-    r"^```(?P<language>\S+)(?P<mark>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
-
-
-def blocks(path: Path, language: str) -> list[str]:
-    """The code blocks of a document, in order, but for those marked `notest`."""
-    return [
-        block["text"]
-        for block in _BLOCK.finditer(path.read_text("utf-8"))
-        if block["language"] == language and "notest" not in block["mark"]
-    ]
 
 
 _DOCUMENTS = [

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.work_queue import planted_in_docs, planted_in_tasks, test_model_of_schedules
+from tests.contract.work_queue import planted_in_docs, planted_in_schedules, planted_in_tasks
 from tests.simulation import planted
 
 PAGES = Path(__file__).resolve().parents[2] / "docs/explanation"
-OF_MODELS = planted_in_tasks.BUGS, planted_in_docs.BUGS, test_model_of_schedules.BUGS
+OF_MODELS = planted_in_tasks.BUGS, planted_in_docs.BUGS, planted_in_schedules.BUGS
 
 
 @pytest.mark.parametrize(

@@ -67,21 +67,20 @@ def index(engine: Engine, columns: str) -> None:
 
 def fill(
     engine: Engine,
-    rows: int,
     *,
     lane: str = "me",
     name: str = "Known",
     priority: int = 0,
     year: int = 2025,
 ) -> None:
-    """Insert `rows` entries, one second apart from the first of January of `year`."""
+    """Insert `LANE_ROWS` entries, one second apart from the first of January of `year`."""
     insert = text(
         "INSERT INTO entries (lane, class_name, priority, effective_date) "
         "VALUES (:lane, :name, :priority, TIMESTAMPADD(SECOND, :second, :start))"
     )
     common = {"lane": lane, "name": name, "priority": priority, "start": f"{year}-01-01"}
     with engine.begin() as connection:
-        connection.execute(insert, [common | {"second": second} for second in range(rows)])
+        connection.execute(insert, [common | {"second": second} for second in range(LANE_ROWS)])
 
 
 def claim(engine: Engine, statement: str) -> Claim:
@@ -102,8 +101,8 @@ def claim(engine: Engine, statement: str) -> Claim:
 
 @needs.mariadb
 def test_a_one_lane_claim_locks_only_the_rows_that_it_takes(innodb: Engine) -> None:
-    fill(innodb, LANE_ROWS)
-    fill(innodb, LANE_ROWS, lane="")
+    fill(innodb)
+    fill(innodb, lane="")
     index(innodb, "lane, effective_date, record_id")
 
     own = claim(innodb, ONE_LANE)
@@ -119,8 +118,8 @@ def test_a_one_lane_claim_locks_only_the_rows_that_it_takes(innodb: Engine) -> N
 def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(
     innodb: Engine,
 ) -> None:
-    fill(innodb, LANE_ROWS)
-    fill(innodb, LANE_ROWS, lane="")
+    fill(innodb)
+    fill(innodb, lane="")
     index(innodb, "lane, effective_date, record_id")
 
     both = claim(innodb, TWO_OWNERS)
@@ -135,8 +134,8 @@ def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(
 def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_lane(
     innodb: Engine,
 ) -> None:
-    fill(innodb, LANE_ROWS, name="Unknown", year=2024)
-    fill(innodb, LANE_ROWS)
+    fill(innodb, name="Unknown", year=2024)
+    fill(innodb)
     index(innodb, "lane, effective_date, record_id")
 
     listed = claim(innodb, TYPE_LIST)
@@ -150,8 +149,8 @@ def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_l
 def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(
     innodb: Engine,
 ) -> None:
-    fill(innodb, LANE_ROWS, name="Unknown", lane="!parked", year=2024)
-    fill(innodb, LANE_ROWS)
+    fill(innodb, name="Unknown", lane="!parked", year=2024)
+    fill(innodb)
     index(innodb, "lane, effective_date, record_id")
 
     assert claim(innodb, ONE_LANE).rows_locked == 2 * BATCH
@@ -161,8 +160,8 @@ def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(
 def test_ordering_one_statement_by_priority_reads_the_future_of_every_urgent_level(
     innodb: Engine,
 ) -> None:
-    fill(innodb, LANE_ROWS, priority=0, year=2027)
-    fill(innodb, LANE_ROWS, priority=1)
+    fill(innodb, priority=0, year=2027)
+    fill(innodb, priority=1)
     index(innodb, "lane, priority, effective_date, record_id")
 
     everything = claim(innodb, ALL_LEVELS)
@@ -173,8 +172,8 @@ def test_ordering_one_statement_by_priority_reads_the_future_of_every_urgent_lev
 
 @needs.mariadb
 def test_priority_level_by_level_locks_only_what_it_takes(innodb: Engine) -> None:
-    fill(innodb, LANE_ROWS, priority=0, year=2027)
-    fill(innodb, LANE_ROWS, priority=1)
+    fill(innodb, priority=0, year=2027)
+    fill(innodb, priority=1)
     index(innodb, "lane, priority, effective_date, record_id")
 
     urgent, ordinary = claim(innodb, one_level(0)), claim(innodb, one_level(1))

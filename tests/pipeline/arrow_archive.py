@@ -102,3 +102,7 @@ def _written(
         fingerprint=fingerprint(row_hashes(table, schema.names)),
         sha256=sha256,
     )
+
+
+def manifests(target: str, table: str = "bus_events") -> list[Manifest]:
+    return ArchiveLog(ArrowStorage(f"{target}/{table}"), table).manifests()

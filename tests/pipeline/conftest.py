@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 from history_pipeline import open_session
+from stickybus.cli import main
 from tests.pipeline.sample import sample_history, write_rows
 from tests.pipeline.tasks import sample_tasks, write_tasks
 
 _HERE = Path(__file__).parent
+
+
+class Erase(Protocol):
+    """Runs a command, and returns what it tells: its output, or its error if it is to fail."""
+
+    def __call__(self, *arguments: str, expect: int = 0) -> str: ...
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,6 +83,25 @@ def tasks_url(database_url: URL) -> URL:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> str:
+def target(target_path: Path) -> str:
     """A directory for an archive, which does not exist yet."""
-    return str(tmp_path / "archive")
+    return str(target_path)
+
+
+@pytest.fixture
+def target_path(tmp_path: Path) -> Path:
+    """The path of `target`."""
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def erase(database_url: URL, target: str, capsys: pytest.CaptureFixture[str]) -> Erase:
+    """The command that erases what is in the archive `target`."""
+    url = database_url.render_as_string(hide_password=False)
+
+    def run(*arguments: str, expect: int = 0) -> str:
+        assert main(["history", "erase", "--in", target, "--url", url, *arguments]) == expect
+        out, err = capsys.readouterr()
+        return err if expect else out
+
+    return run

@@ -5,7 +5,6 @@ All rows move exactly once, and only archived rows are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,57 +12,21 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Row, SparkSession
-from sqlalchemy import URL, text
+from pyspark.sql import SparkSession
+from sqlalchemy import URL
 
-from history_pipeline import Scale, archive_history, read_archive, read_history
+from history_pipeline import Scale, archive_history
 from history_pipeline.archives.archive import Archive
-from history_pipeline.archives.manifest import Manifest, live_files
+from history_pipeline.archives.manifest import live_files
 from history_pipeline.rows.fingerprint import joined
 from history_pipeline.scale import HELP, scale_of
-from history_pipeline.upkeep.archiving import Archiver
 from queue_core.errors import ConfigurationError, NaiveDateTimeError
 from sql.database import Database
 from sql.statements.archives import Archives
 from stickybus import PersistentBus
 from tests import requirements as needs
+from tests.pipeline.archived import SAMPLE, archived, manifests, rows_of
 from tests.pipeline.sample import ended, sample_history, write_rows
-
-SAMPLE = len(sample_history())
-
-
-def rows_of(spark: SparkSession, url: URL) -> list[Row]:
-    return sorted(read_history(spark, url).collect())
-
-
-def archived(spark: SparkSession, target: str) -> list[Row]:
-    return sorted(read_archive(spark, target).collect())
-
-
-def manifests(spark: SparkSession, target: str) -> list[Manifest]:
-    return Archive(spark, target, "bus_events").manifests()
-
-
-def after(step: str, then: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call `then` once, when the archive's next `step` is done."""
-    former: Callable[..., Any] = getattr(Archiver, step)
-    pending = [then]
-
-    def changed(self: Archiver, *arguments: Any) -> Any:
-        done = former(self, *arguments)
-        if pending:
-            pending.pop()()
-        return done
-
-    monkeypatch.setattr(Archiver, step, changed)
-
-
-class StoppedError(Exception):
-    """Ends a run in the middle."""
-
-
-def stop() -> None:
-    raise StoppedError
 
 
 def test_history_is_in_the_archive_row_by_row_and_no_longer_in_the_table(
@@ -191,12 +154,6 @@ def test_what_ends_later_is_archived_by_the_next_call(
     assert [row["record_id"] for row in archived(spark, target)] == list(range(1, 13)) + list(
         range(14, 42)
     )
-
-
-def execute(url: URL, statement: str) -> None:
-    database = Database(url)
-    database.write(lambda connection: connection.execute(text(statement)))
-    database.close()
 
 
 @needs.any_database

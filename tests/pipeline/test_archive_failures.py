@@ -15,11 +15,7 @@ from history_pipeline import archive_history
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import Manifest
 from history_pipeline.archives.storage import LocalStorage
-from history_pipeline.errors import (
-    ArchiveConflictError,
-    ArchiveDamagedError,
-    ArchiveMismatchError,
-)
+from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveMismatchError
 from history_pipeline.upkeep.archiving import Archiver
 from history_pipeline.upkeep.deletion import locked_history
 from history_pipeline.upkeep.leftovers import remove_leftovers
@@ -28,8 +24,7 @@ from sql.database import Database
 from stickybus import PersistentBus
 from tests import requirements as needs
 from tests.conftest import NewDatabase
-from tests.pipeline.sample import START, TABLE, ended, sample_history, write_rows
-from tests.pipeline.test_archive import (
+from tests.pipeline.archived import (
     SAMPLE,
     StoppedError,
     after,
@@ -39,6 +34,7 @@ from tests.pipeline.test_archive import (
     rows_of,
     stop,
 )
+from tests.pipeline.sample import START, TABLE, ended, sample_history, write_rows
 
 
 def test_a_row_that_was_committed_late_rolls_the_deletion_back_and_is_named(

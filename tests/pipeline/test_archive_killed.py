@@ -5,13 +5,7 @@ No row is lost, and none is there twice.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -36,33 +30,13 @@ from sql.statements.archives import Archives
 from stickybus import PersistentBus
 from tests import requirements as needs
 from tests.pipeline.killed import EXPIRED_BEFORE
+from tests.pipeline.killing import CUTS_SPARK, killed
 from tests.pipeline.sample import sample_history
 
-CUTS_SPARK = "while files are written"
-"""Where Java must die with the process."""
 BEFORE_THE_ROW = ("when files are written", "before the row is committed")
 SAMPLE = len(sample_history())
 REPLAYABLE = sum(row["processing_state"] != "REAPED" for row in sample_history()) - 1
 """All but those whose chain has gone on, and the one that was tried again by hand."""
-
-
-def killed(spark: SparkSession, point: str, job: str, url: URL, target: str) -> None:
-    """Run a job in a process of its own, which dies at the point."""
-    gateway: Any = spark.sparkContext._gateway
-    shared = {
-        "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
-        "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
-    }
-    environment = os.environ if point == CUTS_SPARK else os.environ | shared
-    address = url.render_as_string(hide_password=False)
-    command = [sys.executable, "-m", "tests.pipeline.killed", point, job, address, target]
-    # Not by a pipe: Java, which ends a little later, holds its other end.
-    with tempfile.TemporaryFile("w+") as errors:
-        done = subprocess.run(
-            command, env=environment, stdout=errors, stderr=errors, timeout=200, check=False
-        )
-        errors.seek(0)
-        assert done.returncode == -signal.SIGKILL, errors.read()[-3000:]
 
 
 def in_archive(spark: SparkSession, target: str) -> list[Row]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import URL, Row, text
+from sqlalchemy import URL
 
 from history_pipeline import (
     Scale,
@@ -34,40 +34,18 @@ from history_pipeline.upkeep.recovery import recovered
 from sql.database import Database
 from sql.statements.archives import DELETED, PUBLISHED, Archives
 from tests import requirements as needs
+from tests.pipeline.archived import execute, log, manifests
 from tests.pipeline.arrow_archive import write_archive
+from tests.pipeline.manifest_files import FROZEN, MIDNIGHT, changed, two_runs
 from tests.pipeline.sample import ended, sample_history, write_rows
-from tests.pipeline.test_manifests import FROZEN, MIDNIGHT, changed, two_runs
 
 SAMPLE = len(sample_history())
 WITHOUT_STATE = "archive = NULL, kind = NULL, state = NULL, manifest = NULL"
 """What a version that knew no log has left in the columns which it did not know."""
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-def execute(url: URL, statement: str, **values: Any) -> None:
-    database = Database(url)
-    database.write(lambda connection: connection.execute(text(statement), values))
-    database.close()
-
-
-def log(url: URL) -> list[Row[Any]]:
-    """The rows of the log, by number."""
-    database = Database(url)
-    rows = database.fetch(lambda connection: Archives().entered(connection, "bus_events"))
-    database.close()
-    return sorted(rows, key=lambda row: row.manifest_number or 0)
-
-
 def all_files(target: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
-
-
-def manifests(spark: SparkSession, target: Path) -> list[Manifest]:
-    return Archive(spark, str(target), "bus_events").manifests()
 
 
 def archived(spark: SparkSession, target: Path) -> list[int]:
@@ -77,12 +55,12 @@ def archived(spark: SparkSession, target: Path) -> list[int]:
 
 
 def test_each_run_has_a_row_with_the_bytes_of_its_manifest(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    archive_history(spark, history_url, str(target), scale=Scale(run_rows=20))
-    compact_archive(spark, str(target), database=history_url)
+    archive_history(spark, history_url, str(target_path), scale=Scale(run_rows=20))
+    compact_archive(spark, str(target_path), database=history_url)
 
-    rows, runs = log(history_url), manifests(spark, target)
+    rows, runs = log(history_url), manifests(spark, target_path)
 
     assert [(row.kind, row.state) for row in rows] == [
         ("archive", DELETED),
@@ -94,7 +72,7 @@ def test_each_run_has_a_row_with_the_bytes_of_its_manifest(
     database = Database(history_url)
     for manifest in runs:
         logged = database.fetch(partial(Archives().manifest, run=manifest.run))
-        assert (target / "bus_events" / manifest.path).read_bytes() == logged
+        assert (target_path / "bus_events" / manifest.path).read_bytes() == logged
     database.close()
 
 
@@ -105,89 +83,89 @@ def test_each_run_has_a_row_with_the_bytes_of_its_manifest(
 )
 @needs.any_database
 def test_a_manifest_that_is_lost_is_told_and_written_anew_by_the_next_run(
-    spark: SparkSession, history_url: URL, target: Path, lose: Callable[[Path], object]
+    spark: SparkSession, history_url: URL, target_path: Path, lose: Callable[[Path], object]
 ) -> None:
-    for path in two_runs(spark, history_url, target):
-        before = all_files(target)
+    for path in two_runs(spark, history_url, target_path):
+        before = all_files(target_path)
         lose(path)
 
         for verify in (
-            verify_archive(str(target), database=history_url),
-            verify_content(spark, str(target), database=history_url),
+            verify_archive(str(target_path), database=history_url),
+            verify_content(spark, str(target_path), database=history_url),
         ):
             assert verify.lost == [f"manifests/{path.name}"]
             assert (verify.damaged, verify.entries) == ([], SAMPLE)
         with pytest.raises(ArchiveDamagedError, match=r"of run .* is missing.*writes it anew"):
-            audit(spark, url=history_url, archive=str(target))
-        archive_history(spark, history_url, str(target))
+            audit(spark, url=history_url, archive=str(target_path))
+        archive_history(spark, history_url, str(target_path))
 
-        assert all_files(target) == before
-        assert verify_archive(str(target), database=history_url).lost == []
+        assert all_files(target_path) == before
+        assert verify_archive(str(target_path), database=history_url).lost == []
 
 
 @needs.any_database
 def test_a_compaction_writes_a_lost_manifest_anew(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    two_runs(spark, history_url, target)[0].unlink()
-    compact_archive(spark, str(target), database=history_url)
-    assert len(manifests(spark, target)) == 2
-    assert archived(spark, target) == [row["record_id"] for row in sample_history()]
+    two_runs(spark, history_url, target_path)[0].unlink()
+    compact_archive(spark, str(target_path), database=history_url)
+    assert len(manifests(spark, target_path)) == 2
+    assert archived(spark, target_path) == [row["record_id"] for row in sample_history()]
 
 
 @needs.any_database
 def test_an_older_copy_of_the_directory_is_an_error_and_nothing_is_swept_or_deleted(
-    spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, history_url: URL, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = two_runs(spark, history_url, target)[1]
+    path = two_runs(spark, history_url, target_path)[1]
     run = label(path.read_bytes()).run
     path.unlink()
-    shutil.rmtree(target / "bus_events/data" / run)
+    shutil.rmtree(target_path / "bus_events/data" / run)
     write_rows(history_url, [ended(60)])
     monkeypatch.setattr(remove_leftovers, "__kwdefaults__", {"kept": timedelta(0)})
-    before = all_files(target)
+    before = all_files(target_path)
 
     for start in (
-        lambda: archive_history(spark, history_url, str(target)),
-        lambda: compact_archive(spark, str(target), database=history_url),
+        lambda: archive_history(spark, history_url, str(target_path)),
+        lambda: compact_archive(spark, str(target_path), database=history_url),
     ):
         with pytest.raises(ArchiveDamagedError, match=f"data of run {run}.*an older copy"):
             start()
-    found = verify_archive(str(target), database=history_url)
+    found = verify_archive(str(target_path), database=history_url)
 
     assert found.lost == ["manifests/00000002.json"]
     assert all(run in path for path in found.damaged)
     assert found.damaged
-    assert all_files(target) == before
+    assert all_files(target_path) == before
     assert read_history(spark, history_url).count() == 1
 
 
 @needs.any_database
 def test_a_copy_that_was_archived_into_elsewhere_is_an_older_one(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    archive_history(spark, history_url, str(target), before=MIDNIGHT)
-    copied = target.with_name("copy")
-    shutil.copytree(target, copied)
+    archive_history(spark, history_url, str(target_path), before=MIDNIGHT)
+    copied = target_path.with_name("copy")
+    shutil.copytree(target_path, copied)
     archive_history(spark, history_url, str(copied))
     write_rows(history_url, [ended(60)])
 
     with pytest.raises(ArchiveDamagedError, match="an older copy"):
-        archive_history(spark, history_url, str(target))
+        archive_history(spark, history_url, str(target_path))
 
     assert verify_archive(str(copied), database=history_url).lost == []
 
 
 @needs.any_database
 def test_the_old_name_of_an_archive_that_was_moved_is_refused_with_what_to_do(
-    database_url: URL, target: Path
+    database_url: URL, target_path: Path
 ) -> None:
-    write_archive(database_url, str(target), [[ended(1)]])
-    moved = target.rename(target.with_name("moved"))
+    write_archive(database_url, str(target_path), [[ended(1)]])
+    moved = target_path.rename(target_path.with_name("moved"))
     database = Database(database_url)
     try:
         with pytest.raises(ArchiveDamagedError, match=r"moved away.*where it is now, or another"):
-            recovered(ArchiveLog(ArrowStorage(f"{target}/bus_events"), "bus_events"), database)
+            recovered(ArchiveLog(ArrowStorage(f"{target_path}/bus_events"), "bus_events"), database)
     finally:
         database.close()
     assert verify_archive(str(moved), database=database_url).damaged == []
@@ -195,69 +173,69 @@ def test_the_old_name_of_an_archive_that_was_moved_is_refused_with_what_to_do(
 
 @needs.any_database
 def test_an_older_copy_of_the_database_is_an_error_and_nothing_is_swept_or_deleted(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    two_runs(spark, history_url, target)
+    two_runs(spark, history_url, target_path)
     run = log(history_url)[1].run
     execute(history_url, "DELETE FROM queue_archives WHERE run = :run", run=run)
     write_rows(history_url, [row for row in sample_history() if row["record_id"] > 3])
-    left, before = read_history(spark, history_url).count(), all_files(target)
+    left, before = read_history(spark, history_url).count(), all_files(target_path)
 
     for start in (
-        lambda: archive_history(spark, history_url, str(target)),
-        lambda: compact_archive(spark, str(target), database=history_url),
-        lambda: verify_archive(str(target), database=history_url),
-        lambda: audit(spark, url=history_url, archive=str(target)),
+        lambda: archive_history(spark, history_url, str(target_path)),
+        lambda: compact_archive(spark, str(target_path), database=history_url),
+        lambda: verify_archive(str(target_path), database=history_url),
+        lambda: audit(spark, url=history_url, archive=str(target_path)),
     ):
         with pytest.raises(ArchiveConflictError, match=f"does not know run {run}.*older copy"):
             start()
 
-    assert all_files(target) == before
+    assert all_files(target_path) == before
     assert read_history(spark, history_url).count() == left
 
 
 @needs.any_database
 def test_no_sweep_removes_files_of_a_run_that_the_log_has(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    two_runs(spark, history_url, target)[1].unlink()
-    archive = Archive(spark, str(target), "bus_events")
+    two_runs(spark, history_url, target_path)[1].unlink()
+    archive = Archive(spark, str(target_path), "bus_events")
     later, runs = datetime.now(UTC) + timedelta(days=2), [row.run for row in log(history_url)]
-    data = sorted((target / "bus_events/data").rglob("*"))
+    data = sorted((target_path / "bus_events/data").rglob("*"))
 
     remove_leftovers(archive, archive.manifests(), now=later, logged_runs=runs)
-    assert sorted((target / "bus_events/data").rglob("*")) == data
+    assert sorted((target_path / "bus_events/data").rglob("*")) == data
     remove_leftovers(archive, archive.manifests(), now=later, logged_runs=[])
-    assert sorted((target / "bus_events/data").rglob("*")) != data
+    assert sorted((target_path / "bus_events/data").rglob("*")) != data
 
 
 @pytest.mark.parametrize("sample", ["format-1", "format-2", "format-3"])
 def test_an_archive_of_an_earlier_version_is_taken_over_by_the_first_run(
-    spark: SparkSession, database_url: URL, target: Path, sample: str
+    spark: SparkSession, database_url: URL, target_path: Path, sample: str
 ) -> None:
-    shutil.copytree(FROZEN / sample, target)
-    earlier = manifests(spark, target)
+    shutil.copytree(FROZEN / sample, target_path)
+    earlier = manifests(spark, target_path)
     for manifest in earlier:
         if manifest.kind is Kind.ARCHIVE:
-            enter_as_before(database_url, target, manifest)
+            enter_as_before(database_url, target_path, manifest)
     write_rows(database_url, [ended(60)])
     with pytest.raises(ArchiveConflictError, match="`stickybus history archive` first"):
-        compact_archive(spark, str(target), database=database_url)
+        compact_archive(spark, str(target_path), database=database_url)
 
-    archive_history(spark, database_url, str(target))
+    archive_history(spark, database_url, str(target_path))
 
     rows = log(database_url)
-    assert [row.run for row in rows] == [manifest.run for manifest in manifests(spark, target)]
+    assert [row.run for row in rows] == [manifest.run for manifest in manifests(spark, target_path)]
     assert [row.state for row in rows] == [DELETED, DELETED, PUBLISHED, DELETED]
     assert {row.archive for row in rows} == {earlier[0].archive}
-    assert [manifest.format for manifest in manifests(spark, target)][-1] == 4
-    for manifest in manifests(spark, target):
-        path = target / "bus_events" / manifest.path
+    assert [manifest.format for manifest in manifests(spark, target_path)][-1] == 4
+    for manifest in manifests(spark, target_path):
+        path = target_path / "bus_events" / manifest.path
         content = path.read_bytes()
         path.unlink()
-        archive_history(spark, database_url, str(target))
+        archive_history(spark, database_url, str(target_path))
         assert path.read_bytes() == content
-    assert len(archived(spark, target)) == 38
+    assert len(archived(spark, target_path)) == 38
 
 
 def enter_as_before(url: URL, target: Path, manifest: Manifest) -> None:
@@ -278,24 +256,24 @@ def enter_as_before(url: URL, target: Path, manifest: Manifest) -> None:
 
 @needs.any_database
 def test_a_run_of_an_earlier_version_that_is_lost_stops_everybody_and_its_files_stay(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    two_runs(spark, history_url, target)[1].unlink()
+    two_runs(spark, history_url, target_path)[1].unlink()
     execute(history_url, f"UPDATE queue_archives SET {WITHOUT_STATE}")
     write_rows(history_url, [ended(60)])
-    before = all_files(target)
+    before = all_files(target_path)
 
     for start in (
-        lambda: archive_history(spark, history_url, str(target)),
-        lambda: verify_archive(str(target), database=history_url),
-        lambda: audit(spark, url=history_url, archive=str(target)),
+        lambda: archive_history(spark, history_url, str(target_path)),
+        lambda: verify_archive(str(target_path), database=history_url),
+        lambda: audit(spark, url=history_url, archive=str(target_path)),
     ):
         with pytest.raises(
             ArchiveDamagedError,
             match=r"00000002\.json: the manifest of run .* is missing.*newest copy",
         ):
             start()
-    assert all_files(target) == before
+    assert all_files(target_path) == before
 
 
 def stopped_before_the_file(
@@ -316,14 +294,14 @@ def stopped_before_the_file(
 
 
 def test_a_run_that_an_earlier_version_has_published_and_not_deleted_is_finished(
-    spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, history_url: URL, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = stopped_before_the_file(spark, history_url, target, monkeypatch)
+    content = stopped_before_the_file(spark, history_url, target_path, monkeypatch)
     execute(history_url, "DELETE FROM queue_archives")
-    path = target / "bus_events/manifests/00000001.json"
+    path = target_path / "bus_events/manifests/00000001.json"
     path.write_bytes(changed(content, format=3))
 
-    done = archive_history(spark, history_url, str(target))
+    done = archive_history(spark, history_url, str(target_path))
 
     assert (done.finished, done.entries) == (SAMPLE, 0)
     [row] = log(history_url)
@@ -333,33 +311,33 @@ def test_a_run_that_an_earlier_version_has_published_and_not_deleted_is_finished
 
 @needs.any_database
 def test_an_earlier_version_that_takes_the_number_of_a_killed_run_goes_before_it(
-    spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, history_url: URL, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During a rolling upgrade: the earlier one sees files only, and gives the number again."""
-    content = stopped_before_the_file(spark, history_url, target, monkeypatch)
+    content = stopped_before_the_file(spark, history_url, target_path, monkeypatch)
     other = decoded(content, "it").run.replace("Z-", "Z-0")[:40]
-    path = target / "bus_events/manifests/00000001.json"
+    path = target_path / "bus_events/manifests/00000001.json"
     path.write_bytes(changed(content, format=3, run=other, archive=other))
 
-    done = archive_history(spark, history_url, str(target))
+    done = archive_history(spark, history_url, str(target_path))
 
     assert done.finished == SAMPLE
     assert [row.run for row in log(history_url)] == [other]
-    assert archived(spark, target) == [row["record_id"] for row in sample_history()]
+    assert archived(spark, target_path) == [row["record_id"] for row in sample_history()]
 
 
 @needs.any_database
 def test_other_rows_than_an_earlier_version_has_archived_are_not_deleted(
-    spark: SparkSession, database_url: URL, target: Path
+    spark: SparkSession, database_url: URL, target_path: Path
 ) -> None:
     """The archive is another database's: the same ids, and other entries."""
-    shutil.copytree(FROZEN / "format-3", target)
+    shutil.copytree(FROZEN / "format-3", target_path)
     write_rows(database_url, [row | {"class_name": "Other"} for row in sample_history()])
 
     with pytest.raises(
         ArchiveConflictError, match="Other content than in the archive has entries 1, 2, 3"
     ):
-        archive_history(spark, database_url, str(target))
+        archive_history(spark, database_url, str(target_path))
 
     assert read_history(spark, database_url).count() == SAMPLE
     assert log(database_url) == []
@@ -367,11 +345,11 @@ def test_other_rows_than_an_earlier_version_has_archived_are_not_deleted(
 
 @needs.any_database
 def test_the_file_of_another_process_of_an_earlier_version_is_not_replaced(
-    spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, history_url: URL, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = stopped_before_the_file(spark, history_url, target, monkeypatch)
+    content = stopped_before_the_file(spark, history_url, target_path, monkeypatch)
     execute(history_url, "DELETE FROM queue_archives")
-    path = target / "bus_events/manifests/00000001.json"
+    path = target_path / "bus_events/manifests/00000001.json"
     other = changed(content, format=3, run="other", archive="other")
     settle = LocalStorage.settle
 
@@ -381,7 +359,7 @@ def test_the_file_of_another_process_of_an_earlier_version_is_not_replaced(
 
     monkeypatch.setattr(LocalStorage, "settle", meanwhile)
     with pytest.raises(ArchiveConflictError, match="an earlier version of this library meanwhile"):
-        archive_history(spark, history_url, str(target))
+        archive_history(spark, history_url, str(target_path))
 
     assert path.read_bytes() == other
     assert msgspec.json.decode(other)["run"] == "other"

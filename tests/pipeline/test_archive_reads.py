@@ -12,15 +12,11 @@ from sqlalchemy import URL
 from history_pipeline import Scale, archive_history, read_archive
 from history_pipeline.archives.archive import Archive
 from history_pipeline.archives.manifest import live_files
-from history_pipeline.errors import (
-    ArchiveDamagedError,
-    ArchiveNotFoundError,
-    ArchiveTargetError,
-)
+from history_pipeline.errors import ArchiveDamagedError, ArchiveNotFoundError, ArchiveTargetError
 from history_pipeline.period import period_of
 from tests import requirements as needs
+from tests.pipeline.archived import SAMPLE, manifests
 from tests.pipeline.sample import ended, sample_history, write_rows
-from tests.pipeline.test_archive import SAMPLE, manifests
 
 
 @needs.any_database

@@ -5,7 +5,6 @@ Changes to files since then are found.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,20 +29,11 @@ from history_pipeline.upkeep.compaction import scattered
 from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from tests import requirements as needs
+from tests.pipeline.archived import no_lock
+from tests.pipeline.four_runs import target
 from tests.pipeline.sample import ended, write_rows
 
-
-@pytest.fixture
-def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
-    """An archive of four runs, with one file of 1 March and four of 2 March."""
-    target = str(tmp_path / "archive")
-    archive_history(spark, history_url, target, scale=Scale(run_rows=10))
-    return target
-
-
-def no_lock(*_of_what: object) -> AbstractContextManager[None]:
-    """In place of `files_lock`."""
-    return nullcontext()
+__all__ = ["target"]
 
 
 def rows_of(spark: SparkSession, target: str) -> list[Row]:

@@ -43,40 +43,35 @@ def mixed_history() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def before(spark: SparkSession, database_url: URL, target: Path) -> Columns:
+def before(spark: SparkSession, database_url: URL, target_path: Path) -> Columns:
     """History as the driver read it, before two runs archived it and a compaction joined them."""
     write_rows(database_url, mixed_history())
     found = history_columns(database_url, TABLE)
     few = Scale(max_partitions=2)
     first = MIDNIGHT + timedelta(seconds=9)
-    archive_history(spark, database_url, str(target), before=first, scale=few)
-    archive_history(spark, database_url, str(target), scale=few)
-    compact_archive(spark, str(target), database=database_url)
+    archive_history(spark, database_url, str(target_path), before=first, scale=few)
+    archive_history(spark, database_url, str(target_path), scale=few)
+    compact_archive(spark, str(target_path), database=database_url)
     assert not any(history_columns(database_url, TABLE).values())
     return found
 
 
 @pytest.fixture
-def archive(before: Columns, target: Path) -> Iterator[ArchiveSQL]:
+def archive(before: Columns, target_path: Path) -> Iterator[ArchiveSQL]:
     """The archive of `before`."""
-    with closing(ArchiveSQL(target / "bus_events")) as opened:
+    with closing(ArchiveSQL(target_path / "bus_events")) as opened:
         yield opened
 
 
 def test_duckdb_reads_what_the_driver_read_before_the_deletion(
-    before: Columns, archive: ArchiveSQL, target: Path
+    before: Columns, archive: ArchiveSQL, target_path: Path
 ) -> None:
     archived = archive.columns()
     assert archived.keys() == before.keys()
     for name, values in before.items():
         assert archived[name] == values, name
 
-    files = files_of(target / "bus_events")
+    files = files_of(target_path / "bus_events")
     named = [
         (file["event_date"], file["first_id"], file["last_id"], file["fingerprint"]["rows"])
         for file in files
@@ -89,11 +84,11 @@ def test_duckdb_reads_what_the_driver_read_before_the_deletion(
 
 
 def test_every_figure_of_a_report_is_what_duckdb_counts_in_the_files(
-    spark: SparkSession, archive: ArchiveSQL, target: Path
+    spark: SparkSession, archive: ArchiveSQL, target_path: Path
 ) -> None:
     expected = archive.figures(UNTIL)
     assert all(expected.values())
-    given: dict[str, Any] = {"archive": str(target), "period": Period(until=UNTIL)}
+    given: dict[str, Any] = {"archive": str(target_path), "period": Period(until=UNTIL)}
     for found in (audit(spark, **given), rolled_audit(**given)):
         tables = {name: found.rows(name) for name in found.tables}
         assert list(differences(tables, expected, found.percentile_error)) == []

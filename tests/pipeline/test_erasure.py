@@ -28,11 +28,7 @@ from history_pipeline.archives.archive_log import ArchiveLog
 from history_pipeline.archives.arrow_storage import ArrowStorage
 from history_pipeline.archives.manifest import Kind, Manifest, live_files, new_run
 from history_pipeline.archives.storage import LocalStorage, Storage
-from history_pipeline.errors import (
-    ArchiveConflictError,
-    ArchiveDamagedError,
-    ArchiveNotFoundError,
-)
+from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveNotFoundError
 from history_pipeline.upkeep import compaction, erasure
 from history_pipeline.upkeep.history_lock import history_lock
 from history_pipeline.upkeep.publication import publish
@@ -42,12 +38,11 @@ from sql.database import Database
 from sql.search_keys import of_text
 from sql.statements.archives import PUBLISHED
 from sql.tables import queue_archives
-from stickybus.cli import main
 from tests import requirements as needs
-from tests.pipeline.arrow_archive import all_texts, write_archive
+from tests.pipeline.archived import log, no_lock
+from tests.pipeline.arrow_archive import all_texts, manifests, write_archive
+from tests.pipeline.conftest import Erase
 from tests.pipeline.sample import ended, sample_history
-from tests.pipeline.test_archive_log import log
-from tests.pipeline.test_compaction import no_lock
 
 KEY = of_text("ada")
 CUSTOMER: dict[int, dict[str, Any]] = {
@@ -80,10 +75,6 @@ def target(database_url: URL, tmp_path: Path) -> str:
 def rows(target: str) -> dict[int, dict[str, Any]]:
     found = find_archived(target, table="bus_events")
     return {one.entry.record_id: msgspec.to_builtins(one.entry) for one in found}
-
-
-def manifests(target: str) -> list[Manifest]:
-    return ArchiveLog(ArrowStorage(f"{target}/bus_events"), "bus_events").manifests()
 
 
 def test_entries_with_a_key_lose_what_was_posted_and_all_else_is_proved_to_be_the_same(
@@ -290,22 +281,16 @@ def test_an_erasure_needs_an_archive_and_ids_or_keys(database_url: URL, tmp_path
 
 @needs.any_database
 def test_the_command_shows_what_it_would_erase_and_erases_it_by_yes(
-    database_url: URL, target: str, capsys: pytest.CaptureFixture[str]
+    database_url: URL, target: str, erase: Erase
 ) -> None:
-    def run(*arguments: str, expect: int = 0) -> str:
-        url = database_url.render_as_string(hide_password=False)
-        assert main(["history", "erase", "--in", target, "--url", url, *arguments]) == expect
-        out, err = capsys.readouterr()
-        return err if expect else out
-
-    assert "41, 42, 43, 44" in run("--key2", "4711")
-    assert "this was a dry run" in run("--key2", "4711")
+    assert "41, 42, 43, 44" in erase("--key2", "4711")
+    assert "this was a dry run" in erase("--key2", "4711")
     assert "ada" in all_texts(target)
-    done = json.loads(run("41", "42", "--yes", "--json"))
+    done = json.loads(erase("41", "42", "--yes", "--json"))
     assert done["erased"]
     assert [one["record_ids"] for one in done["tables"]] == [[41, 42]]
-    assert "Erased" in run("--key2", "4711", "--yes")
+    assert "Erased" in erase("--key2", "4711", "--yes")
     assert "ada" not in all_texts(target)
-    assert "give ids, --key1" in run(expect=2)
+    assert "give ids, --key1" in erase(expect=2)
     write_archive(database_url, target, [[ended(1)]], table="notifications")
-    assert "ids are those of one table" in run("1", "--yes", expect=2)
+    assert "ids are those of one table" in erase("1", "--yes", expect=2)

@@ -27,9 +27,9 @@ from history_pipeline.upkeep.leftovers import remove_leftovers
 from history_pipeline.upkeep.publication import publish
 from queue_core.errors import NaiveDateTimeError
 from tests import requirements as needs
+from tests.pipeline.archived import log, no_lock
+from tests.pipeline.four_runs import target
 from tests.pipeline.sample import ended, sample_history, write_rows
-from tests.pipeline.test_archive_log import log
-from tests.pipeline.test_compaction import no_lock, target
 
 __all__ = ["target"]
 

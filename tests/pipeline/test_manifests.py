@@ -27,19 +27,9 @@ from history_pipeline.rows.columns import HISTORY_COLUMNS, ArchivedColumn
 from history_pipeline.rows.kind import ENTRIES, TASKS
 from sql.database import Database
 from tests import requirements as needs
+from tests.pipeline.manifest_files import FROZEN, FROZEN_TASKS, changed, two_runs
 from tests.pipeline.sample import ended, write_rows
 from tests.pipeline.tasks import TABLE, sample_tasks
-
-FROZEN = Path(__file__).parent / "frozen"
-"""Archives as former versions wrote them, and as this one does: they must verify for ever."""
-FROZEN_TASKS = Path(__file__).parent / "frozen_tasks"
-"""Likewise of finished tasks: `sample_tasks()` in two runs, then compacted, and two erased."""
-MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
 
 
 @pytest.mark.parametrize("sample", sorted(path.name for path in FROZEN.iterdir()))
@@ -77,48 +67,36 @@ def test_an_archive_of_tasks_that_any_version_wrote_verifies_for_ever(
     assert {row["record_id"]: row for row in rows} == expected
 
 
-def two_runs(spark: SparkSession, url: URL, target: Path) -> list[Path]:
-    """Archive in two runs; the files of the two manifests."""
-    archive_history(spark, url, str(target), before=MIDNIGHT)
-    archive_history(spark, url, str(target))
-    return sorted((target / "bus_events/manifests").glob("*.json"))
-
-
-def changed(content: bytes, **fields: Any) -> bytes:
-    """A manifest with other values, by somebody who also gives it the SHA-256 of these."""
-    return msgspec.structs.replace(manifests.decoded(content, "it"), **fields).encoded()
-
-
 @needs.any_database
 def test_a_manifest_that_was_changed_is_told_by_the_next_one_or_by_the_database(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    for path in two_runs(spark, history_url, target):
+    for path in two_runs(spark, history_url, target_path):
         former = path.read_bytes()
         path.write_bytes(changed(former, before=datetime(2026, 3, 3, tzinfo=UTC)))
         with pytest.raises(
             ArchiveDamagedError, match=rf"{path.name}.*not the one.*Move the file away"
         ):
-            verify_archive(str(target), database=history_url)
+            verify_archive(str(target_path), database=history_url)
         path.write_bytes(former)
-    assert verify_archive(str(target), database=history_url).damaged == []
+    assert verify_archive(str(target_path), database=history_url).damaged == []
 
 
-def test_a_manifest_whose_files_do_not_add_up_is_refused(target: Path) -> None:
-    shutil.copytree(FROZEN / "format-3", target)
-    path = target / "bus_events/manifests/00000001.json"
+def test_a_manifest_whose_files_do_not_add_up_is_refused(target_path: Path) -> None:
+    shutil.copytree(FROZEN / "format-3", target_path)
+    path = target_path / "bus_events/manifests/00000001.json"
     content = path.read_bytes()
     path.write_bytes(changed(content, files=manifests.decoded(content, "it").files[:-1]))
     with pytest.raises(ArchiveDamagedError, match="rows of its files differ"):
-        verify_archive(str(target))
+        verify_archive(str(target_path))
 
 
 @needs.any_database
 def test_an_archive_that_was_moved_is_compared_with_the_database_all_the_same(
-    spark: SparkSession, history_url: URL, target: Path, tmp_path: Path
+    spark: SparkSession, history_url: URL, target_path: Path, tmp_path: Path
 ) -> None:
-    two_runs(spark, history_url, target)
-    moved = target.rename(tmp_path / "elsewhere")
+    two_runs(spark, history_url, target_path)
+    moved = target_path.rename(tmp_path / "elsewhere")
     assert verify_archive(str(moved), database=history_url).damaged == []
     (moved / "bus_events/manifests/00000002.json").unlink()
     assert verify_archive(str(moved), database=history_url).lost == ["manifests/00000002.json"]
@@ -126,16 +104,18 @@ def test_an_archive_that_was_moved_is_compared_with_the_database_all_the_same(
 
 @needs.any_database
 def test_a_byte_of_a_files_footer_that_was_changed_is_found(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
-    two_runs(spark, history_url, target)
-    file = next((target / "bus_events/data").rglob("*.parquet"))
+    two_runs(spark, history_url, target_path)
+    file = next((target_path / "bus_events/data").rglob("*.parquet"))
     content = bytearray(file.read_bytes())
     # Of the name of the library that wrote it, which no reader looks at.
     place = content.rindex(b"parquet-mr")
     content[place] ^= 1
     file.write_bytes(content)
-    assert verify_archive(str(target)).damaged == [str(file.relative_to(target / "bus_events"))]
+    assert verify_archive(str(target_path)).damaged == [
+        str(file.relative_to(target_path / "bus_events"))
+    ]
 
 
 def test_a_column_that_history_gets_later_damages_no_file(
@@ -153,7 +133,7 @@ def test_a_column_that_history_gets_later_damages_no_file(
 
 @needs.any_database
 def test_rows_that_others_stand_for_are_not_deleted(
-    spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, history_url: URL, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many rows as were archived, but not the same.
 
@@ -178,19 +158,19 @@ def test_rows_that_others_stand_for_are_not_deleted(
 
     monkeypatch.setattr(Archiver, "publish", then_another_row)
     with pytest.raises(ArchiveMismatchError, match="Not archived: entries 12"):
-        archive_history(spark, history_url, str(target))
+        archive_history(spark, history_url, str(target_path))
 
 
 @needs.any_database
 def test_the_callers_session_keeps_its_settings_and_its_time_zone_changes_no_hour(
-    spark: SparkSession, history_url: URL, target: Path
+    spark: SparkSession, history_url: URL, target_path: Path
 ) -> None:
     utc = audit(spark, url=history_url).rows("statistics")
     former = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     try:
         assert audit(spark, url=history_url).rows("statistics") == utc
-        archive_history(spark, history_url, str(target))
+        archive_history(spark, history_url, str(target_path))
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Kolkata"
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(former))

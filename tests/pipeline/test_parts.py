@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,9 +31,9 @@ from history_pipeline.jobs import archive as job
 from queue_core.errors import ConfigurationError
 from stickybus.cli import main
 from tests import requirements as needs
+from tests.pipeline.archived import StoppedError, after, execute, stop
 from tests.pipeline.arrow_archive import all_texts
 from tests.pipeline.sample import ended, sample_history, write_rows
-from tests.pipeline.test_archive import StoppedError, after, execute, stop
 
 SAMPLE = len(sample_history())
 BOTH = ["payload", "errors"]
@@ -45,11 +44,6 @@ TYPES = {
     None: None,
 }
 """What is left of each error of the sample."""
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
 
 
 def rows(spark: SparkSession, url: URL) -> dict[int, dict[str, Any]]:

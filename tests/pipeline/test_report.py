@@ -6,7 +6,6 @@ import json
 import math
 import re
 from datetime import timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +21,9 @@ from history_pipeline.reports.report import as_json
 from history_pipeline.reports.verdict import Standing, verdict
 from history_pipeline.reports.wording import duration, percentage, shortened
 from tests.pipeline.audits import MADE, audit_of, random_audit
+from tests.pipeline.pages import HOSTILE, Page, hostile
 from tests.pipeline.random_history import random_history
 from tests.pipeline.sample import ended
-
-HOSTILE = (
-    "<script>document.title='owned'</script>",
-    "</style></svg><img src=x onerror=alert(1)>",
-    "$\\frac{$",
-    "{{ 7 * 7 }}{% raw %}",
-    '" onload="x',
-    "日本語 🚚",
-    "a\nb\r\tc",
-    "x" * 129,
-)
-
-
-class Page(HTMLParser):
-    """The tags, attributes and texts of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.texts: list[str] = []
-        self.feed(html)
-        self.text = " ".join(" ".join(self.texts).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def hostile() -> Audit:
-    rows = [
-        ended(
-            number,
-            ("PROCESSED", "FAILED")[number % 2],
-            queue_name=name,
-            class_name=name,
-            processing_owner=name,
-            last_error=f"{name.partition(':')[0]}: told",
-            error_count=number,
-        )
-        for number, name in enumerate(HOSTILE + HOSTILE, start=1)
-    ]
-    return audit_of(rows)
 
 
 def test_the_headline_comes_first_and_says_whether_all_is_there() -> None:
@@ -165,6 +119,7 @@ def test_no_name_is_read_as_markup_and_nothing_is_loaded(audit: Audit) -> None:
     ]
     # Within the page itself: parts of a plot that stand in it once.
     links = [value for name, value in page.attributes if name.endswith("href")]
+    assert links
     assert all(link.startswith("#") for link in links)
     assert ("http-equiv", "Content-Security-Policy") in page.attributes
 

@@ -27,8 +27,8 @@ from history_pipeline import Audit, write_page
 from history_pipeline.reports.page import render
 from history_pipeline.reports.task_page import render_tasks
 from tests.pipeline.audits import audit_of, random_audit
+from tests.pipeline.pages import HOSTILE, Page, hostile
 from tests.pipeline.tasks import random_tasks, task_audit_of
-from tests.pipeline.test_report import HOSTILE, Page, hostile
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

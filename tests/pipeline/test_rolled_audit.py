@@ -29,11 +29,6 @@ MAIN = "bus_events"
 DATES = ("created_date", "effective_date", "started_date", "finished_date")
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
-
-
 def days_of_history(
     seed: int, rows: int, *, first_id: int = 1, day: int = 0
 ) -> list[dict[str, Any]]:

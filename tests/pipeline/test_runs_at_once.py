@@ -53,11 +53,6 @@ SAMPLE = len(sample_history())
 TABLES = ("bus_events", "notifications")
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
-
-
 @contextmanager
 def paused(
     spark: SparkSession, url: URL, target: str, table: str

@@ -143,7 +143,7 @@ def test_the_outcome_of_an_entry_that_still_runs_is_handed_over_whatever_its_dat
     history_url: URL, database: Database
 ) -> None:
     # Its handler has ended, and the database could not be reached since.
-    _run(database, 12, effective_date=START)
+    _run(database, 12)
     stream = Stream(history_url)
     assert stream.batch() == SAMPLE
     stream = _after(stream, _ago(200))
@@ -157,7 +157,7 @@ def test_the_outcome_of_an_entry_that_still_runs_is_handed_over_whatever_its_dat
 def test_an_entry_that_ran_is_handed_over_once_however_late_it_ends(
     history_url: URL, database: Database
 ) -> None:
-    _run(database, 12, effective_date=START)
+    _run(database, 12)
     stream = _after(Stream(history_url), _ago(200))
     write_rows(history_url, [ended(13, finished_date=_ago(150))])
     assert stream.batch() == [13]
@@ -170,7 +170,7 @@ def test_an_entry_that_ran_is_handed_over_once_however_late_it_ends(
 def test_a_batch_is_the_same_when_it_is_planned_and_read_again(
     history_url: URL, database: Database
 ) -> None:
-    _run(database, 12, effective_date=START)
+    _run(database, 12)
     stream = Stream(history_url, rows_per_partition=7)
     end = stream.plan()
     _finish(database, ended(12))
@@ -289,10 +289,10 @@ def _after(stream: Stream, moment: datetime) -> Stream:
     return stream
 
 
-def _run(database: Database, record_id: int, effective_date: datetime) -> None:
-    """An entry that a node runs."""
+def _run(database: Database, record_id: int) -> None:
+    """An entry that a node runs, which was due at the start of the sample."""
     row = {key: value for key, value in ended(record_id, "IN_PROCESSING").items() if key in MAIN.c}
-    row["effective_date"] = effective_date
+    row["effective_date"] = START
     database.write(lambda connection: connection.execute(insert(MAIN).values(row)))
 
 

@@ -22,8 +22,7 @@ from history_pipeline import (
     verify_archive,
     verify_content,
 )
-from history_pipeline.archives.archive import Archive
-from history_pipeline.archives.manifest import Manifest, live_files
+from history_pipeline.archives.manifest import live_files
 from history_pipeline.errors import ArchiveMismatchError
 from history_pipeline.jobs import archive as archive_job
 from history_pipeline.jobs import verify as verify_job
@@ -34,16 +33,12 @@ from sql.statements.archives import Archives
 from stickybus import WorkQueue
 from stickybus.cli import main
 from tests import requirements as needs
+from tests.pipeline.archived import StoppedError, after, execute, manifests, stop
 from tests.pipeline.archived_tasks import MIDNIGHT, SAMPLE, archived, in_history
+from tests.pipeline.killing import CUTS_SPARK, killed
 from tests.pipeline.tasks import TABLE, finished, write_tasks
-from tests.pipeline.test_archive import StoppedError, after, execute, stop
-from tests.pipeline.test_archive_killed import CUTS_SPARK, killed
 
 SCHEMA = spark_schema(TASKS.columns)
-
-
-def manifests(spark: SparkSession, target: str) -> list[Manifest]:
-    return Archive(spark, target, TABLE).manifests()
 
 
 def test_tasks_are_in_the_archive_row_by_row_and_no_longer_in_history(
@@ -57,7 +52,7 @@ def test_tasks_are_in_the_archive_row_by_row_and_no_longer_in_history(
     assert archived(spark, target) == before
     assert in_history(spark, tasks_url) == []
     assert archive_history(spark, tasks_url, target, table=TABLE).entries == 0
-    first, second = manifests(spark, target)
+    first, second = manifests(spark, target, TABLE)
     assert [column.name for column in first.columns] == SCHEMA.names
     assert (first.table, first.hashed) == (TABLE, TASKS.names)
     assert (first.first_id, first.last_id, second.last_id) == (1, 20, SAMPLE)
@@ -108,7 +103,7 @@ def test_files_are_parted_by_day_and_sorted_by_queue(
     spark: SparkSession, tasks_url: URL, target: str
 ) -> None:
     archive_history(spark, tasks_url, target, table=TABLE)
-    files = live_files(manifests(spark, target))
+    files = live_files(manifests(spark, target, TABLE))
     assert [file.event_date for file in files] == ["2026-03-01", "2026-03-02"]
     for file in files:
         table = pq.ParquetFile(f"{target}/{TABLE}/{file.path}").read(["queue", "record_id"])
@@ -238,7 +233,7 @@ def test_a_file_that_was_tampered_with_is_found(
     spark: SparkSession, tasks_url: URL, target: str
 ) -> None:
     archive_history(spark, tasks_url, target, table=TABLE)
-    *_others, last = live_files(manifests(spark, target))
+    *_others, last = live_files(manifests(spark, target, TABLE))
     path = Path(target) / TABLE / last.path
     rows = pq.ParquetFile(path).read()
     claims = rows.schema.get_field_index("claims")

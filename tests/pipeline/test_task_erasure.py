@@ -19,16 +19,14 @@ from history_pipeline import (
     verify_archive,
     verify_content,
 )
-from history_pipeline.archives.archive_log import ArchiveLog
-from history_pipeline.archives.arrow_storage import ArrowStorage
-from history_pipeline.archives.manifest import Kind, Manifest, live_files
+from history_pipeline.archives.manifest import Kind, live_files
 from history_pipeline.errors import ArchiveConflictError, ArchiveNotFoundError
 from history_pipeline.upkeep.history_lock import history_lock
 from queue_core.errors import ConfigurationError
 from sql.database import Database
-from stickybus.cli import main
 from tests import requirements as needs
-from tests.pipeline.arrow_archive import all_texts, write_archive
+from tests.pipeline.arrow_archive import all_texts, manifests, write_archive
+from tests.pipeline.conftest import Erase
 from tests.pipeline.sample import ended
 from tests.pipeline.tasks import TABLE, finished, sample_tasks
 
@@ -56,14 +54,10 @@ def tasks(target: str) -> dict[int, dict[str, Any]]:
     return {one.record_id: msgspec.structs.asdict(one) for one in find_archived_tasks(target)}
 
 
-def manifests(target: str) -> list[Manifest]:
-    return ArchiveLog(ArrowStorage(f"{target}/{TABLE}"), TABLE).manifests()
-
-
 def test_tasks_lose_values_and_messages_and_all_else_is_proved_to_be_the_same(
     database_url: URL, target: str
 ) -> None:
-    before, old = tasks(target), live_files(manifests(target))
+    before, old = tasks(target), live_files(manifests(target, TABLE))
 
     seen = erase_archived_tasks(target, IDS, database=database_url, dry_run=True)
     assert (seen.table, seen.record_ids, seen.run) == (TABLE, [*CUSTOMER], None)
@@ -76,7 +70,7 @@ def test_tasks_lose_values_and_messages_and_all_else_is_proved_to_be_the_same(
         before[record_id] |= {"value_json": None, "value_bytes": None, "err": error}
     assert tasks(target) == before
     assert "ada" not in all_texts(target)
-    manifest = manifests(target)[-1]
+    manifest = manifests(target, TABLE)[-1]
     assert (manifest.kind, manifest.run) == (Kind.ERASURE, done.run)
     assert manifest.erased is not None
     assert manifest.erased.record_ids == [*CUSTOMER]
@@ -129,26 +123,20 @@ def test_an_erasure_of_tasks_needs_an_archive_ids_and_its_history_for_itself(
 
 @needs.any_database
 def test_the_command_erases_tasks_by_yes_and_touches_no_entries(
-    database_url: URL, target: str, capsys: pytest.CaptureFixture[str]
+    database_url: URL, target: str, erase: Erase
 ) -> None:
-    def run(*arguments: str, expect: int = 0) -> str:
-        url = database_url.render_as_string(hide_password=False)
-        assert main(["history", "erase", "--in", target, "--url", url, *arguments]) == expect
-        out, err = capsys.readouterr()
-        return err if expect else out
-
     write_archive(database_url, target, [[ended(31)]])
     kept = {one.name: one.read_bytes() for one in Path(target, "bus_events").rglob("*.parquet")}
     chosen = [word for one in IDS for word in ("--task", one)]
 
-    assert "31, 32, 33, 34" in run(*chosen)
+    assert "31, 32, 33, 34" in erase(*chosen)
     assert "ada" in all_texts(target)
-    done = json.loads(run("-t", "task-32", "--yes", "--json"))
+    done = json.loads(erase("-t", "task-32", "--yes", "--json"))
     assert [one["record_ids"] for one in done["tables"]] == [[32]]
-    assert "Erased" in run(*chosen, "--table", TABLE, "--yes")
+    assert "Erased" in erase(*chosen, "--table", TABLE, "--yes")
     assert "ada" not in all_texts(target)
     for wrong in (["1"], ["--key1", "1"], ["--table", "bus_events"]):
-        assert "--task takes finished tasks" in run("--task", "task-1", *wrong, expect=2)
-    assert "takes entries alone" in run("1", "--table", TABLE, expect=2)
+        assert "--task takes finished tasks" in erase("--task", "task-1", *wrong, expect=2)
+    assert "takes entries alone" in erase("1", "--table", TABLE, expect=2)
     left = {one.name: one.read_bytes() for one in Path(target, "bus_events").rglob("*.parquet")}
     assert left == kept

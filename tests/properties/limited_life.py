@@ -18,7 +18,7 @@ from queue_core.model.states import State
 from stickybus import ExponentialRetries, Mode
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order
-from tests.properties.test_claims import _template
+from tests.template import template
 
 LIVE = 2
 """Nodes that live at a time."""
@@ -31,7 +31,7 @@ class LimitedLife(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "limits.db"
-        shutil.copyfile(_template(), path)
+        shutil.copyfile(template(), path)
         self.cluster = Cluster(URL.create("sqlite", database=str(path)))
         self.names, self.numbers = count(1), count(1)
         self.poster = self.cluster.peer("poster")
@@ -46,7 +46,7 @@ class LimitedLife(RuleBasedStateMachine):
             retry=ExponentialRetries(initial_seconds=3, max_retries=100, jitter=0),
             max_redispatches=1_000,
         )
-        peer.handler = self._handle  # type: ignore[assignment]
+        peer.instead = self._handle
         return peer.join()
 
     def teardown(self) -> None:

@@ -25,9 +25,9 @@ from queue_core.model.posting import Posting
 from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.return_to_lane import ReturnToLane
-from sql import schema
 from stickybus import BusConfig, PersistentBus
 from tests.contract.harness import Order
+from tests.template import template
 
 OWNERS = ("ann", "ben")
 owners = st.sampled_from(OWNERS)
@@ -54,7 +54,7 @@ class ClaimLife(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "claims.db"
-        shutil.copyfile(_template(), path)
+        shutil.copyfile(template(), path)
         self.clock = ManualClock()
         config = BusConfig(node_name="ann", max_redispatches=2)
         self.bus = PersistentBus(f"sqlite:///{path}", config, clock=self.clock)
@@ -364,17 +364,6 @@ class ClaimLife(RuleBasedStateMachine):
             root: alive.count(root) + len(ends) for root, ends in self.ends.items()
         } == dict.fromkeys(self.ends, 1)
 
-
-def _template() -> Path:
-    """A migrated file, made once."""
-    if not _made:
-        path = Path(tempfile.mkdtemp()) / "template.db"
-        schema.create(f"sqlite:///{path}")
-        _made.append(path)
-    return _made[0]
-
-
-_made: list[Path] = []
 
 TestClaims = ClaimLife.TestCase
 TestClaims.settings = settings(max_examples=25, stateful_step_count=30)

@@ -24,7 +24,7 @@ from tests.conftest import NewDatabase
 from tests.properties.life.bugs import BUGS, Bug
 from tests.properties.life.cluster_life import ClusterLife
 from tests.properties.life.node_life import NODES
-from tests.properties.test_claims import _template
+from tests.template import template
 
 
 @pytest.mark.sqlite
@@ -34,7 +34,7 @@ def test_all_is_as_promised(tmp_path: Path) -> None:
 
     def life() -> ClusterLife:
         path = tmp_path / f"{next(numbers)}.db"
-        shutil.copyfile(_template(), path)
+        shutil.copyfile(template(), path)
         return ClusterLife(URL.create("sqlite", database=str(path)))
 
     _run(life, settings(max_examples=20, stateful_step_count=30))
@@ -43,7 +43,7 @@ def test_all_is_as_promised(tmp_path: Path) -> None:
 def _live(tmp_path: Path, bug: Bug) -> None:
     """Take the steps of a bug, and let all run to its end."""
     path = tmp_path / "life.db"
-    shutil.copyfile(_template(), path)
+    shutil.copyfile(template(), path)
     life = ClusterLife(URL.create("sqlite", database=str(path)))
     try:
         life.begin(kept=[bug.kept] * NODES)

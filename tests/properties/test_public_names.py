@@ -52,7 +52,7 @@ from tests.pipeline.arrow_archive import write_archive
 from tests.pipeline.sample import ended
 from tests.pipeline.tasks import TABLE as TASKS
 from tests.pipeline.tasks import finished
-from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, CallersError, Order
+from tests.properties.hostile import CALLS, HOSTILE, READS, CallersError, Order
 
 CONFIGS: tuple[type[Settings], ...] = (BusConfig, NotificationConfig, NodeConfig)
 ROOMS = (

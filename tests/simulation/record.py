@@ -21,7 +21,6 @@ from tests.checker import (
     Ran,
     Standing,
     Violation,
-    duplicate_runs,
     judge,
 )
 from tests.simulation.database import TABLES, Databases
@@ -64,7 +63,6 @@ class Result:
 
     violations: list[Violation]
     trace: list[str]
-    duplicate_runs: int
     entries: int
     runs: int
 
@@ -178,7 +176,6 @@ class Record:
         return Result(
             violations,
             trace,
-            duplicate_runs(evidence),
             len(evidence.posted),
             len(evidence.ran),
         )

@@ -61,20 +61,15 @@ def _finish(process: str, fault: Fault = Fault.NONE) -> Go:
     return Go(process, "bus.finish", None, fault)
 
 
-def _in_hand(process: str, *, behind: str) -> list[Step]:
-    """`process` has an entry in its pool, not started, when it freezes for longer than its lease.
-
-    `behind` runs it.
-    """
-    return [
-        Start(process),
-        Start(behind),
-        _post(process, 1, boundaries=2),
-        Pass(32.0, (behind,)),
-        _claim(behind),
-        _handle(behind, stops=1),
-    ]
-
+_IN_HAND: list[Step] = [
+    Start("a1"),
+    Start("b1"),
+    _post("a1", 1, boundaries=2),
+    Pass(32.0, ("b1",)),
+    _claim("b1"),
+    _handle("b1", stops=1),
+]
+"""a1 has an entry in its pool, not started, when it freezes past its lease. b1 runs it."""
 
 _RETRIED_TWICE: list[Step] = [
     Start("a1"),
@@ -284,11 +279,9 @@ SCENES: dict[str, Scene] = {
             _handle("a2", stops=1),
         ]
     ),
-    "start_without_lease": Scene([*_in_hand("a1", behind="b1"), _handle("a1")]),
-    "lease_of_the_claim_forgotten": Scene(
-        [*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]
-    ),
-    "beat_of_a_dead_node": Scene([*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]),
+    "start_without_lease": Scene([*_IN_HAND, _handle("a1")]),
+    "lease_of_the_claim_forgotten": Scene([*_IN_HAND, Go("a1", "beat"), _handle("a1")]),
+    "beat_of_a_dead_node": Scene([*_IN_HAND, Go("a1", "beat"), _handle("a1")]),
     "lease_from_the_answer": Scene(
         [
             Start("a1"),
@@ -318,9 +311,7 @@ SCENES: dict[str, Scene] = {
     "lease_judged_by_dates": Scene(
         [Start("a1"), Start("b1"), Jump("b1", 300.0), Pass(2.0, ("a1", "b1"))]
     ),
-    "lease_ends_at_a_date": Scene(
-        [*_in_hand("a1", behind="b1"), Jump("a1", -300.0), _handle("a1")]
-    ),
+    "lease_ends_at_a_date": Scene([*_IN_HAND, Jump("a1", -300.0), _handle("a1")]),
     "outage_not_noticed": Scene(
         [
             Start("a1"),

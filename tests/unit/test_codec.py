@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from threading import Barrier, Thread
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import msgspec
@@ -26,7 +25,8 @@ from queue_core.errors import (
 )
 from queue_core.model.event_types import EventTypes
 from queue_core.model.json_codec import JsonCodec
-from queue_core.model.known_codecs import Codecs, Encoded, StoredPayload
+from queue_core.model.known_codecs import Codecs, Encoded
+from tests.unit.stored import entry
 
 CAP = 1_048_576
 
@@ -78,18 +78,6 @@ class Envelope:
 @dataclass
 class Unreadable:
     value: "NoSuchType"  # type: ignore[name-defined]  # noqa: F821 -- the case
-
-
-def entry(encoded: Encoded, class_name: str) -> StoredPayload:
-    stored = SimpleNamespace(
-        record_id=41,
-        queue_name="bus",
-        class_name=class_name,
-        event_json=encoded.event_json,
-        event_bytes=encoded.event_bytes,
-        codec=encoded.codec,
-    )
-    return cast("StoredPayload", stored)
 
 
 def round_trip(event: object, event_name: str | None = None) -> object:

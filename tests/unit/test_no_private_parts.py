@@ -1,6 +1,7 @@
 """Contract and acceptance tests reach into no private part of the library.
 
-Public turns, such as claim, finish, beat and reap, are what they drive.
+Public turns, such as claim, finish, beat and reap, are what they drive. Nor does a module take
+anything from a test module: what several share stands in a module of its own.
 """
 
 from __future__ import annotations
@@ -134,3 +135,38 @@ def test_each_way_of_reaching_is_found(line: str) -> None:
 @pytest.mark.parametrize("line", ["self._engine = 1", "row._asdict()", "os._exit(0)"])
 def test_what_is_ones_own_or_anothers_is_not(line: str) -> None:
     assert not list(reached(ast.parse(line)))
+
+
+def imported_tests(tree: ast.AST) -> Iterator[str]:
+    """Each test module that a module imports, or imports something of."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(names=names):
+                taken = [f"{node.module or ''}.{one.name}" for one in names]
+            case ast.Import(names=names):
+                taken = [one.name for one in names]
+            case _:
+                continue
+        yield from (name for name in taken if re.search(r"(^|\.)test_", name))
+
+
+def test_no_module_imports_a_test_module() -> None:
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in (ROOT / "tests").rglob("*.py")
+        if (names := list(imported_tests(ast.parse(path.read_text("utf-8")))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.contract.test_order import post",
+        "from tests.contract import conftest, test_order",
+        "from .test_order import post",
+        "import tests.contract.test_order as order",
+    ],
+)
+def test_each_import_of_a_test_module_is_found(line: str) -> None:
+    assert list(imported_tests(ast.parse(line)))

@@ -23,7 +23,7 @@ from queue_core.model.encryption import EncryptedCodec
 from queue_core.model.event_types import EventTypes
 from queue_core.model.json_codec import JsonCodec
 from queue_core.model.known_codecs import Codecs, Encoded
-from tests.unit.test_codec import entry
+from tests.unit.stored import entry
 
 CAP = 1_048_576
 OLD, NEW = secrets.token_bytes(32), secrets.token_bytes(32)

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.model.states import State
+from stickybus import NotificationQueue, NotificationService
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
@@ -362,29 +363,43 @@ RULES = [
 ]
 
 
+SCHEDULE = {
+    "table_name": "notifications",
+    "queue_name": "shop:bills",
+    "name": "crafted",
+    "rule": RULE % ("3600", "UTC", "FIRE_ONCE", MORNING),
+    "class_name": "Order",
+    "codec": "json",
+    "event_json": '{"number":0}',
+    "next_due": "2026-01-01 00:00:00.000000",
+}
+"""A sound row of `queue_schedules`."""
+
+
+class Bills(NamedTuple):
+    """The queue that `SCHEDULE` belongs to, and what its handler was called with."""
+
+    service: NotificationService
+    queue: NotificationQueue
+    fired: Recorder
+
+
+@pytest.fixture
+def bills(make_service: MakeService) -> Bills:
+    service, fired = make_service(poll_interval_seconds=0.05), Recorder()
+    return Bills(service, service.create_queue("shop", "bills", fired, event_types=[Order]), fired)
+
+
 @pytest.mark.parametrize(
     "rule", [pytest.param(rule, id=str(place)) for place, rule in enumerate(RULES)]
 )
 def test_whatever_rule_a_schedule_has_the_others_still_fire(
-    make_service: MakeService, engine: Engine, failures: Failures, rule: str
+    bills: Bills, engine: Engine, failures: Failures, rule: str
 ) -> None:
-    service = make_service(poll_interval_seconds=0.05)
-    fired = Recorder()
-    queue = service.create_queue("shop", "bills", fired, event_types=[Order])
-    broken = {
-        "table_name": "notifications",
-        "queue_name": "shop:bills",
-        "name": "a crafted one",
-        "rule": rule,
-        "class_name": "Order",
-        "codec": "json",
-        "event_json": '{"number":0}',
-        "next_due": "2026-01-01 00:00:00.000000",
-    }
-    assert write(engine, "queue_schedules", broken)
-    service.start()
-    queue.recur("sound", Order(7), every=timedelta(milliseconds=50))
-    eventually(lambda: Order(7) in fired.events, "the sound schedule fires")
+    assert write(engine, "queue_schedules", SCHEDULE | {"rule": rule})
+    bills.service.start()
+    bills.queue.recur("sound", Order(7), every=timedelta(milliseconds=50))
+    eventually(lambda: Order(7) in bills.fired.events, "the sound schedule fires")
     assert not failures.told
 
 
@@ -399,27 +414,14 @@ SCHEDULES: dict[str, list[Any]] = {
 
 
 def test_whatever_else_a_schedules_row_says_the_others_still_fire(
-    make_service: MakeService, engine: Engine, failures: Failures
+    bills: Bills, engine: Engine, failures: Failures
 ) -> None:
-    service = make_service(poll_interval_seconds=0.05)
-    fired = Recorder()
-    queue = service.create_queue("shop", "bills", fired, event_types=[Order])
-    queue.recur("sound", Order(7), every=timedelta(milliseconds=50))
-    sound = {
-        "table_name": "notifications",
-        "queue_name": "shop:bills",
-        "rule": RULE % ("3600", "UTC", "FIRE_ONCE", MORNING),
-        "class_name": "Order",
-        "codec": "json",
-        "event_json": '{"number":0}',
-        "next_due": "2026-01-01 00:00:00.000000",
-    }
+    bills.queue.recur("sound", Order(7), every=timedelta(milliseconds=50))
     for number, (name, value) in enumerate(
         (name, value) for name, each in SCHEDULES.items() for value in each
     ):
-        assert write(
-            engine, "queue_schedules", {**sound, "name": f"crafted {number}", name: value}
-        ), name
-    service.start()
-    eventually(lambda: fired.events.count(Order(7)) > 2, "the sound schedule fires")
+        row = {**SCHEDULE, "name": f"crafted {number}", name: value}
+        assert write(engine, "queue_schedules", row), name
+    bills.service.start()
+    eventually(lambda: bills.fired.events.count(Order(7)) > 2, "the sound schedule fires")
     assert not failures.told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -207,8 +208,12 @@ def test_two_handlers_that_fail_on_two_nodes_at_once_end_in_no_deadlock(make_bus
         bus.start()
     for number in range(100):
         buses[number % 2].post(Order(number))
+
+    def has_refused_all(service: Service) -> bool:
+        return len(set(service.refused)) == 100
+
     for service in services:
-        eventually(lambda service=service: len(set(service.refused)) == 100, "all have failed")  # type: ignore[misc]
+        eventually(partial(has_refused_all, service), "all have failed")
 
     for service in services:
         service.away = False

@@ -13,9 +13,8 @@ from sql.doctor.finding import Finding
 from stickybus import inspect
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order
-from tests.contract.test_order import post, rows
-from tests.contract.waits.looks import ran, waiting
-from tests.contract.waits.test_with_order_keys import settle
+from tests.contract.order_looks import post, rows
+from tests.contract.waits.looks import ran, settle, waiting
 
 CHECKS = {"lost-order", "headless-keys", "lost-limit-keys", "uncounted-groups"}
 

@@ -24,13 +24,7 @@ from stickybus.cli import main
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder
-from tests.contract.keys.test_posts import handled
-
-
-@pytest.fixture
-def poster(cluster: Cluster) -> Peer:
-    """A bus that is no node: what it posts waits."""
-    return cluster.peer("poster")
+from tests.contract.waits.looks import ran
 
 
 def state(peer: Peer, key: str = "a") -> KeyState:
@@ -82,7 +76,7 @@ def test_a_released_key_is_free(poster: Peer, cluster: Cluster) -> None:
     assert poster.bus.post(Order(2), key="a").created
     node = cluster.join("node")
     node.run()
-    assert handled(node) == [1, 2]
+    assert ran(node) == [1, 2]
     assert state(poster) is KeyState.UNKNOWN
 
 
@@ -97,7 +91,7 @@ def test_what_was_to_follow_runs_also_if_the_key_is_released(
     assert state(poster) is KeyState.UNKNOWN
     assert poster.bus.post(Order(3), key="a").created
     node.run()
-    assert sorted(handled(node)) == [1, 2, 3]
+    assert sorted(ran(node)) == [1, 2, 3]
     assert state(poster) is KeyState.UNKNOWN
 
 

@@ -6,11 +6,9 @@ import pickle
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import text
 
-from queue_core.model.entry import Entry
 from queue_core.model.keyed import OnConflict
 from stickybus import (
     Answer,
@@ -28,22 +26,10 @@ from stickybus.testing import drain
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, database_of
+from tests.contract.keys.looks import numbers
+from tests.contract.waits.looks import ran
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def poster(cluster: Cluster) -> Peer:
-    """A bus that is no node: what it posts waits."""
-    return cluster.peer("poster")
-
-
-def numbers(entries: list[Entry]) -> list[int]:
-    return [int(msgspec.json.decode(entry.event_json or "")["number"]) for entry in entries]
-
-
-def handled(peer: Peer) -> list[int]:
-    return [order.number for order in peer.handler.events]
 
 
 def keyed(number: int, key: str = "a", **options: Any) -> Posting:
@@ -86,7 +72,7 @@ def test_a_key_is_free_when_its_entry_has_ended(poster: Peer, cluster: Cluster) 
     assert second.created
     assert second != first
     node.run()
-    assert handled(node) == [1, 2]
+    assert ran(node) == [1, 2]
 
 
 @pytest.mark.parametrize("ending", [State.PROCESSED, State.FAILED])
@@ -126,7 +112,7 @@ def test_a_key_that_is_kept_while_its_entry_waits_is_free_when_that_runs(
     second = poster.bus.post(Order(3), key="a", keep="waiting")
     assert second.created
     node.run()
-    assert handled(node) == [1, 3]
+    assert ran(node) == [1, 3]
     assert poster.bus.post(Order(4), key="a", keep="waiting").created
 
 
@@ -178,7 +164,7 @@ def test_what_waits_is_replaced(poster: Peer, cluster: Cluster) -> None:
     assert entry.effective_date == cluster.clock.now()
     node = cluster.join("node")
     node.run()
-    assert handled(node) == [2]
+    assert ran(node) == [2]
     assert poster.bus.post(Order(3), key="a").created
 
 
@@ -189,7 +175,7 @@ def test_what_runs_is_not_replaced(poster: Peer, cluster: Cluster) -> None:
     again = poster.bus.post(Order(2), key="a", on_conflict="replace")
     assert (again, again.answer) == (first, Answer.LOCKED)
     node.run()
-    assert handled(node) == [1]
+    assert ran(node) == [1]
 
 
 def test_what_runs_is_run_once_more_with_the_newest_payload(poster: Peer, cluster: Cluster) -> None:
@@ -204,7 +190,7 @@ def test_what_runs_is_run_once_more_with_the_newest_payload(poster: Peer, cluste
         )
         assert (again, again.answer) == (first, Answer.LOCKED)
     node.run()
-    assert handled(node) == [1, 4]
+    assert ran(node) == [1, 4]
     [follower] = poster.bus.history(search_key1="k")
     assert follower.captured == {"x": "y"}
     assert poster.bus.post(Order(5), key="a").created
@@ -240,7 +226,7 @@ def test_what_replaces_an_entry_is_newer_than_what_was_to_follow_it(
     node.run()
     cluster.live(60, node)
     node.run()
-    assert handled(node) == [1, 3]
+    assert ran(node) == [1, 3]
     assert poster.bus.post(Order(4), key="a").created
 
 
@@ -250,7 +236,7 @@ def test_what_has_ended_is_run_once_more(poster: Peer, cluster: Cluster) -> None
     node.run()
     assert poster.bus.post(Order(2), key="a", keep="forever", on_conflict="requeue").created
     node.run()
-    assert handled(node) == [1, 2]
+    assert ran(node) == [1, 2]
 
 
 def test_a_debounced_key_has_one_that_runs_and_one_that_waits(
@@ -273,7 +259,7 @@ def test_a_debounced_key_has_one_that_runs_and_one_that_waits(
     node.run()
     cluster.live(10, node)
     node.run()
-    assert handled(node) == [2, 4]
+    assert ran(node) == [2, 4]
     assert poster.bus.post(Order(5), key="a").created
 
 

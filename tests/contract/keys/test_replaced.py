@@ -10,9 +10,9 @@ from queue_core.model.lanes import circuit_lane, paused_lane
 from tests.contract.circuits.outages import Other, Service, fail, join, pass_time
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder
-from tests.contract.keys.test_posts import handled
 from tests.contract.limiting.key_looks import ANN, lanes, post
 from tests.contract.pausing.looks import hear
+from tests.contract.waits.looks import ran
 
 REPLACING = pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
 
@@ -50,7 +50,7 @@ def test_with_the_same_limit_key_it_waits_still(cluster: Cluster) -> None:
     assert lanes(peer) == [ANN]
     assert "limited" in codes(peer, waits)
     peer.run()
-    assert handled(peer) == [0, 2]
+    assert ran(peer) == [0, 2]
 
 
 def test_an_event_of_another_handler_does_not_wait_for_the_circuit_of_the_first(
@@ -106,4 +106,4 @@ def test_it_waits_for_the_end_of_a_pause_of_its_queue(cluster: Cluster) -> None:
     peer.bus.resume()
     hear(cluster, peer)
     peer.run()
-    assert handled(peer) == [2]
+    assert ran(peer) == [2]

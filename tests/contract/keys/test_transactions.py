@@ -29,16 +29,11 @@ from tests.contract.harness import (
     meanwhile,
     see_what_changes,
 )
-from tests.contract.keys.test_posts import handled, numbers
+from tests.contract.keys.looks import numbers
 from tests.contract.transactions.callers import Connect, connect, given
+from tests.contract.waits.looks import ran
 
 __all__ = ["connect", "given"]
-
-
-@pytest.fixture
-def poster(cluster: Cluster) -> Peer:
-    """A bus that is no node: what it posts waits."""
-    return cluster.peer("poster")
 
 
 @pytest.fixture
@@ -227,11 +222,11 @@ def test_an_open_transaction_holds_up_nobody_who_ends_the_keys_entry(
     except DuplicateKeyError:
         assert on_conflict == "raise"
     node.run()
-    assert handled(node) == [1]
+    assert ran(node) == [1]
     one.rollback()
     assert poster.bus.post(Order(3), key="a").created
     node.run()
-    assert handled(node) == [1, 3]
+    assert ran(node) == [1, 3]
 
 
 @needs.many_writers
@@ -247,7 +242,7 @@ def test_a_requeue_that_commits_after_the_end_runs_soon(
     one.commit()
     cluster.live(60, node)
     node.run()
-    assert handled(node) == [1, 2]
+    assert ran(node) == [1, 2]
     assert poster.bus.post(Order(3), key="a").created
 
 
@@ -281,7 +276,7 @@ def test_a_requeue_that_commits_after_the_end_has_the_key_for_the_next_post(
     assert not again.created
     assert again > record_id
     node.run()
-    assert handled(node) == [1, follower]
+    assert ran(node) == [1, follower]
     assert poster.bus.post(Order(4), key="a").created
 
 
@@ -293,7 +288,7 @@ def test_a_requeue_that_commits_after_the_end_follows_the_retry(
     again = poster.bus.retry(record_id)
     assert poster.bus.post(Order(3), key="a") == again
     node.run()
-    assert handled(node)[4:] == [1, 2]
+    assert ran(node)[4:] == [1, 2]
     assert poster.bus.post(Order(4), key="a").created
 
 
@@ -304,7 +299,7 @@ def test_a_requeue_that_commits_after_the_end_runs_also_if_the_key_is_released(
     node, _ = passed_over(poster, cluster, two[0])
     assert poster.bus.release_key("a")
     node.run()
-    assert handled(node) == [1, 2]
+    assert ran(node) == [1, 2]
 
 
 @needs.many_writers
@@ -338,7 +333,7 @@ def test_an_entry_that_a_post_relies_on_begins_after_the_transaction(
     assert node.claim() == []
     one.commit()
     node.run()
-    assert handled(node) == [2 if "on_conflict" in options else 1]
+    assert ran(node) == [2 if "on_conflict" in options else 1]
 
 
 @needs.many_writers

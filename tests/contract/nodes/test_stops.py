@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -314,10 +315,13 @@ def test_posters_do_not_notice_restarts(make_bus: MakeBus) -> None:
             bus.post(Order(len(posted)))
             posted.append(len(posted))
 
+    def reached(goal: int) -> bool:
+        return len(posted) >= goal
+
     poster = threading.Thread(target=post)
     poster.start()
-    for round_ in range(1, 6):
-        eventually(lambda goal=20 * round_: len(posted) >= goal, "the poster goes on")  # type: ignore[misc]
+    for goal in range(20, 120, 20):
+        eventually(partial(reached, goal), "the poster goes on")
         bus.stop()
         bus.start()
     done.set()

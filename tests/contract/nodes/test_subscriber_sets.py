@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
+from queue_core.cluster.node import Node
 from queue_core.cluster.subscriber_sets import LONGEST_LIST
 from sql.statements import nodes
 from stickybus import BusConfig, Mode, PersistentBus
@@ -42,6 +43,10 @@ class Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage().startswith("subscribers_differ "):
             self.told.append(vars(record)["facts"])
+
+
+def has_looked(node: Node, times: int) -> bool:
+    return node.reaper.looks >= times
 
 
 @pytest.fixture
@@ -116,7 +121,7 @@ def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings)
         bus = make_bus(node_name=name, reap_period_seconds=0.05)
         bus.subscribe(Parcel, lambda _event: None, name=name)
         bus.start()
-        eventually(lambda bus=bus: node_of(bus).reaper.looks >= 2, "a look")  # type: ignore[misc]
+        eventually(partial(has_looked, node_of(bus), 2), "a look")
 
     [told] = eventually(lambda: warnings.told, "a warning")
     assert (told["node"], told["here"], told["elsewhere"]) == (
@@ -278,7 +283,6 @@ def test_a_queue_has_one_handler_whatever_its_name(
         service.create_queue("shop", "bills", handler)
         service.start()
         node = node_of(service)
-        turns = node.reaper.looks
-        eventually(lambda node=node, turns=turns: node.reaper.looks > turns + 1, "two looks")  # type: ignore[misc]
+        eventually(partial(has_looked, node, node.reaper.looks + 2), "two looks")
 
     assert warnings.told == []

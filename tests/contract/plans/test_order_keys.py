@@ -54,10 +54,12 @@ def fill(ordering: Ordering, connection: Connection, first: int, last: int) -> N
         many = [OrderKey("bus_events", "bus", f"k{number}") for number in ids]
         crowd = OrderKey("bus_events", "bus", "crowd")
         ordering.enter(connection, [(crowd, number, ANY_NODE) for number in ids])
-        ordering.enter(connection, [(key, number, ANY_NODE) for key, number in zip(many, ids)])  # noqa: B905
+        ordering.enter(
+            connection, [(key, number, ANY_NODE) for key, number in zip(many, ids, strict=True)]
+        )
         connection.execute(
             ordering.statements.heads.insert(),
-            [{**key._asdict(), "record_id": number} for key, number in zip(many, ids)],  # noqa: B905
+            [{**key._asdict(), "record_id": number} for key, number in zip(many, ids, strict=True)],
         )
     connection.commit()
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    create_engine,
-    inspect,
-)
+from sqlalchemy import URL, Connection, Engine, create_engine, inspect
 
 from sql import schema
 from sql.database import Database
@@ -116,3 +111,11 @@ def described(engine: Engine) -> dict[str, Any]:
         }
         for table in sorted(tables(engine))
     }
+
+
+def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
+    """Make the tables as they were at a revision."""
+    config = schema.alembic_config(names or DEFAULT_TABLES)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)

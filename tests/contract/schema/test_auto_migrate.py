@@ -15,8 +15,7 @@ from stickybus import (
     SchemaTooOldError,
 )
 from tests import requirements as needs
-from tests.contract.schema.tables import report
-from tests.contract.schema.test_upgrades import make_schema_of
+from tests.contract.schema.tables import make_schema_of, report
 
 
 def test_missing_tables_are_made_and_an_old_schema_is_upgraded(empty: Engine) -> None:

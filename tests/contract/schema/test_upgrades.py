@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from alembic import command
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -19,15 +18,14 @@ from stickybus import SchemaTooNewError, SchemaTooOldError, create_schema
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Recorder, eventually
-from tests.contract.schema.tables import TABLES, described, differences, report, tables
-
-
-def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
-    """Make the tables as they were at a revision."""
-    config = schema.alembic_config(names or DEFAULT_TABLES)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+from tests.contract.schema.tables import (
+    TABLES,
+    described,
+    differences,
+    make_schema_of,
+    report,
+    tables,
+)
 
 
 def set_revision(engine: Engine, revision: str, *, works_since: str | None = None) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from sqlalchemy import URL, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, InvalidPostError
@@ -28,12 +28,14 @@ from tests.contract.harness import (
     ended,
     listening,
 )
-
-_DRIVERS = {
-    "sqlite": "sqlite+aiosqlite",
-    "postgresql": "postgresql+psycopg_async",
-    "mysql": "mysql+aiomysql",
-}
+from tests.contract.transactions.awaited import (
+    Given,
+    connected,
+    each_kind,
+    open_connection,
+    open_session,
+    run_on,
+)
 
 
 @pytest.fixture
@@ -42,41 +44,6 @@ def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     bus = make_bus()
     bus.subscribe(Order, recorder)
     return bus.start()
-
-
-@asynccontextmanager
-async def _connected(url: URL) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(url.set(drivername=_DRIVERS[url.get_backend_name()]))
-    try:
-        yield engine
-    finally:
-        await engine.dispose()
-
-
-Given = AsyncConnection | AsyncSession
-
-
-def _connection(engine: AsyncEngine) -> AsyncConnection:
-    return engine.connect()
-
-
-def _session(engine: AsyncEngine) -> AsyncSession:
-    return AsyncSession(engine)
-
-
-each_kind = pytest.mark.parametrize("open_one", [_connection, _session])
-
-
-def _run(
-    url: URL, open_one: Callable[[AsyncEngine], Given], work: Callable[[Given], Awaitable[None]]
-) -> None:
-    """Run `work` on an asynchronous connection or session of its own."""
-
-    async def main() -> None:
-        async with _connected(url) as engine, open_one(engine) as given:
-            await work(given)
-
-    asyncio.run(main())
 
 
 @each_kind
@@ -104,7 +71,7 @@ def test_an_awaited_commit_delivers(
         await given.commit()
 
     bus.subscribe("Order.dict", lambda _event: None, name="dicts")
-    _run(database_url, open_one, work)
+    run_on(database_url, open_one, work)
     assert [entry.record_id for entry in ended(bus, 3)] == ids
     assert recorder.numbers() == [1, 2]
 
@@ -121,7 +88,7 @@ def test_an_awaited_rollback_delivers_nothing(
         await bus.post_many_async([Order(number) for number in range(2, 40)], connection=given)
         await given.rollback()
 
-    _run(database_url, open_one, work)
+    run_on(database_url, open_one, work)
     assert delivered(bus, recorder) == []
     assert bus.find() == []
 
@@ -138,7 +105,7 @@ def test_a_large_awaited_batch_is_delivered_whole(
         assert ids == sorted(set(ids))
         await given.commit()
 
-    _run(database_url, open_one, work)
+    run_on(database_url, open_one, work)
     ended(bus, 60)
     assert recorder.numbers() == list(range(60))
 
@@ -153,7 +120,7 @@ def test_an_awaited_savepoint_that_is_rolled_back_takes_its_events_along(
         await savepoint.rollback()
         await given.commit()
 
-    _run(database_url, _session, work)
+    run_on(database_url, open_session, work)
     recorder.wait()
     assert delivered(bus, recorder) == [1]
 
@@ -162,7 +129,7 @@ def test_an_awaited_autocommit_delivers_at_once(
     database_url: URL, bus: PersistentBus, recorder: Recorder
 ) -> None:
     async def main() -> None:
-        async with _connected(database_url) as engine, engine.connect() as plain:
+        async with connected(database_url) as engine, engine.connect() as plain:
             connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
             await bus.post_async(Order(1), connection=connection)
             await asyncio.to_thread(recorder.wait, 1)
@@ -225,7 +192,7 @@ def test_with_a_connection_the_librarys_own_reads_do_not_block_the_event_loop(
         assert threads
         assert threading.current_thread() not in threads
 
-    _run(database_url, _session, work)
+    run_on(database_url, open_session, work)
     assert answers == [True, False, False]
 
 
@@ -251,7 +218,7 @@ def test_two_awaited_posts_with_a_new_key_hold_up_nobody_else_on_the_event_loop(
             last = time.monotonic()
 
     async def main() -> tuple[bool, bool]:
-        async with _connected(database_url) as engine:
+        async with connected(database_url) as engine:
             ticking = asyncio.create_task(tick())
             try:
                 return await asyncio.gather(post(engine, 1), post(engine, 2))
@@ -272,7 +239,7 @@ def test_twins_count_what_is_ready_inside_the_transaction(
         assert await bus.ready_count_async(connection=given) == 1
         await given.rollback()
 
-    _run(database_url, _connection, work)
+    run_on(database_url, open_connection, work)
     assert bus.ready_count() == 0
 
 
@@ -285,7 +252,7 @@ def test_an_error_of_a_twin_leaves_the_transaction_usable(
         await bus.post_async(Order(1), connection=given)
         await given.commit()
 
-    _run(database_url, _session, work)
+    run_on(database_url, open_session, work)
     assert recorder.wait() == [Order(1)]
 
 
@@ -293,7 +260,7 @@ def test_the_wrong_kind_of_connection_is_refused_with_advice(
     database_url: URL, bus: PersistentBus, make_bus: MakeBus
 ) -> None:
     async def main() -> None:
-        async with _connected(database_url) as engine, engine.connect() as connection:
+        async with connected(database_url) as engine, engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
             with pytest.raises(InvalidConnectionError, match="_async"):
                 bus.post(Order(1), connection=connection)  # type: ignore[call-overload]

@@ -20,8 +20,8 @@ from stickybus import Inspector
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, states
+from tests.contract.transactions.awaited import connected as connected_async
 from tests.contract.transactions.callers import connect, given
-from tests.contract.transactions.test_async_twins import _connected as connected_async
 
 __all__ = ["connect", "given"]
 

@@ -13,9 +13,8 @@ from stickybus import ImmediateRetries
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder, database_of, elsewhere
-from tests.contract.test_order import post, rows
-from tests.contract.waits.looks import ends, ran, waits
-from tests.contract.waits.test_with_order_keys import settle
+from tests.contract.order_looks import post, rows
+from tests.contract.waits.looks import ends, ran, settle, waits
 
 Touch = Callable[[Peer, int, Connection], object]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from stickybus import ImmediateRetries, State
+from stickybus import ImmediateRetries, PersistentBus, State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder
 
@@ -40,5 +40,21 @@ def failing(cluster: Cluster, *numbers: int) -> tuple[Peer, Recorder]:
         if order.number in numbers:
             raise RuntimeError
 
-    peer.handler = handle  # type: ignore[assignment]
+    peer.instead = handle
     return peer, recorder
+
+
+def settle(cluster: Cluster, *peers: Peer) -> None:
+    """Run all that may, over two poll intervals."""
+    for _ in range(2):
+        for peer in peers:
+            peer.run()
+        cluster.live(4, *peers)
+    for peer in peers:
+        peer.run()
+
+
+def reasons(bus: PersistentBus, record_id: int) -> list[tuple[str, Any]]:
+    return [
+        (reason.code, reason.facts.get("record_id")) for reason in bus.explain(record_id).reasons
+    ]

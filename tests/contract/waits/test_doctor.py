@@ -12,9 +12,8 @@ from sql.doctor.finding import Finding
 from stickybus import ImmediateRetries, inspect
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder
-from tests.contract.test_order import post, rows
-from tests.contract.waits.looks import ran, waits
-from tests.contract.waits.test_with_order_keys import settle
+from tests.contract.order_looks import post, rows
+from tests.contract.waits.looks import ran, settle, waits
 
 
 def found(cluster: Cluster) -> list[Finding]:

@@ -8,8 +8,7 @@ from queue_core.reading.live_entries import Entries
 from stickybus import EntryNotFoundError, ImmediateRetries, Posting, State
 from tests.contract.cluster import Cluster
 from tests.contract.harness import Order, Recorder, database_of
-from tests.contract.waits.looks import ends, failing, ran, waiting, waits
-from tests.contract.waits.test_with_order_keys import settle
+from tests.contract.waits.looks import ends, failing, ran, settle, waiting, waits
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["posted before", "posted after"])

@@ -11,7 +11,7 @@ from stickybus import State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order
 from tests.contract.nodes.reaped import reaped
-from tests.contract.test_order import post, rows
+from tests.contract.order_looks import post, rows
 from tests.contract.waits.looks import ran, waiting, waits
 
 MANY = 6

@@ -10,9 +10,8 @@ from queue_core.reading.live_entries import Entries
 from stickybus import Fail, State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, database_of
-from tests.contract.test_order import post, rows
-from tests.contract.waits.looks import waiting, waits
-from tests.contract.waits.test_with_order_keys import reasons, settle
+from tests.contract.order_looks import post, rows
+from tests.contract.waits.looks import reasons, settle, waiting, waits
 
 
 class Failures:
@@ -32,7 +31,7 @@ class Failures:
 
 def join(cluster: Cluster, *failing: int) -> tuple[Peer, list[int]]:
     peer, handler = cluster.join("a"), Failures(*failing)
-    peer.handler = handler  # type: ignore[assignment]
+    peer.instead = handler
     return peer, handler.events
 
 

@@ -49,7 +49,7 @@ def test_an_entry_may_be_awaited_while_it_runs(cluster: Cluster) -> None:
             stranger.bus.post(Order(2), after=[context.record_id])
         recorder(order, context)
 
-    peer.handler = handle  # type: ignore[assignment]
+    peer.instead = handle
     stranger.bus.post(Order(1))
     peer.run()
     assert [order.number for order in recorder.events] == [1, 2]

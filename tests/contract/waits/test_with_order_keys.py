@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from queue_core.reading.live_entries import Entries
 from stickybus import ImmediateRetries, PersistentBus, Posting, State
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, Peer
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, database_of, elsewhere
-from tests.contract.test_order import post, rows
-from tests.contract.waits.looks import ends, failing, ran, waiting, waits
+from tests.contract.order_looks import post, rows
+from tests.contract.waits.looks import ends, failing, ran, reasons, settle, waiting, waits
 from tests.contract.waits.many_threads import THREADS, done_by_two
-
-
-def settle(cluster: Cluster, *peers: Peer) -> None:
-    """Run all that may, over two poll intervals."""
-    for _ in range(2):
-        for peer in peers:
-            peer.run()
-        cluster.live(4, *peers)
-    for peer in peers:
-        peer.run()
-
-
-def reasons(bus: PersistentBus, record_id: int) -> list[tuple[str, Any]]:
-    return [
-        (reason.code, reason.facts.get("record_id")) for reason in bus.explain(record_id).reasons
-    ]
 
 
 def test_it_keeps_its_place_in_its_key_and_those_behind_it_wait(cluster: Cluster) -> None:

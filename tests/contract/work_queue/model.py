@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from queue_core.opening import create_schema
 from queue_core.runtime.manual_clock import ManualClock
+from tests.template import template
 from work_queue.work_queue import WorkQueue
 
 CLAIMANTS = ("me", "you")
-
-
-@cache
-def template() -> Path:
-    """An SQLite file with all tables."""
-    path = Path(mkdtemp()) / "template.db"
-    create_schema(f"sqlite:///{path}")
-    return path
 
 
 class Machine(RuleBasedStateMachine):

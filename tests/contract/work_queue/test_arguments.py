@@ -18,9 +18,9 @@ from queue_core.errors import (
     PayloadTooLargeError,
 )
 from tests import requirements as needs
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_docs import new
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.docs import new
 from work_queue.document import DocClaim
 from work_queue.modification import (
     Change,

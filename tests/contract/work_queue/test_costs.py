@@ -14,7 +14,7 @@ from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
 from tests.contract.work_queue.limited import HOUR
-from tests.contract.work_queue.test_refused_schedules import REFUSED
+from tests.contract.work_queue.refused import REFUSED
 from work_queue.faults import DependencyError
 from work_queue.modification import Delete, Insert
 from work_queue.refs import TaskRef

@@ -10,41 +10,18 @@ import pytest
 from queue_core.errors import InvalidRequestError
 from queue_core.runtime.manual_clock import ManualClock
 from sql.statements.work.docs import WorkDocs
-from tests.contract.work_queue.test_tasks import claimed, faults
-from work_queue.document import Doc, DocClaim, DocSet
+from tests.contract.work_queue.claiming import claimed, faults
+from tests.contract.work_queue.docs import held, new
+from work_queue.document import Doc, DocClaim
 from work_queue.faults import DependencyError, Fault, FaultKind
-from work_queue.modification import (
-    ChangeDoc,
-    DeleteDoc,
-    DependDoc,
-    DependSet,
-    InsertDoc,
-    RenewSet,
-)
+from work_queue.modification import ChangeDoc, DeleteDoc, DependDoc, DependSet, InsertDoc, RenewSet
 from work_queue.refs import DocRef, SetRef, TaskRef
 from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
 
-def new(
-    key: str = "k", secondary: str = "", content: object = None, **options: object
-) -> InsertDoc:
-    return InsertDoc(
-        namespace="n",
-        key=key,
-        secondary_key=secondary,
-        content=content,
-        **options,  # type: ignore[arg-type]
-    )
-
-
 def added(work: WorkQueue, *inserts: InsertDoc) -> list[Doc]:
     return [*work.modify(*inserts).inserted_docs]
-
-
-def held(work: WorkQueue, key: str = "k", claimant: str = "me", **options: float) -> DocSet:
-    [docs] = work.claim_docs(DocClaim("n", key), claimant=claimant, **options)  # type: ignore[arg-type]
-    return docs
 
 
 def test_scenario_54_versions_of_tasks_and_docs_begin_at_0(work: WorkQueue) -> None:

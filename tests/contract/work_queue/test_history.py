@@ -14,8 +14,8 @@ from queue_core.errors import ConfigurationError, InvalidRequestError, NaiveDate
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.conftest import Orders
 from tests.contract.work_queue.backends import backend_of
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.face import history
 from work_queue.faults import DependencyError
 from work_queue.modification import Insert

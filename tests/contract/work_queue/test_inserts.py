@@ -14,8 +14,8 @@ from queue_core.runtime.manual_clock import ManualClock
 from sql.capabilities import Capabilities
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, see_what_changes
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.faults import DependencyError
 from work_queue.modification import Insert
 from work_queue.work_queue import WorkQueue

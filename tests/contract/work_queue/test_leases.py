@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from queue_core.runtime.manual_clock import ManualClock
-from tests.contract.work_queue.test_tasks import HOUR, claimed, faults
+from tests.contract.work_queue.claiming import HOUR, claimed, faults
 from work_queue.document import DocClaim
 from work_queue.faults import Fault, FaultKind
 from work_queue.modification import Insert, InsertDoc, Renew

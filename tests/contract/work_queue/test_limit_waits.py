@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.backends import waiting
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.limited import HOUR, fill, frees, waiting_claim
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.modification import Action
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue

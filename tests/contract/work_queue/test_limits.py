@@ -14,9 +14,9 @@ import pytest
 from queue_core.errors import InvalidRequestError
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.harness import BOUND_SECONDS
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.limited import fill, frees
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.modification import Action
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue

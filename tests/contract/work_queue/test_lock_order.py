@@ -16,13 +16,13 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from tests import requirements as needs
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_docs import new
+from tests.contract.work_queue.docs import new
+from tests.contract.work_queue.others import HELD_SECONDS
 from work_queue.modification import Action, Delete, Depend, DependSet, Insert, RenewSet
 from work_queue.refs import SetRef, TaskRef
 from work_queue.work_queue import WorkQueue
 
 pytestmark = pytest.mark.database_only
-HELD_SECONDS = 20.0
 LOCK = r"(?s)SELECT.*(FOR UPDATE|FOR SHARE|IN SHARE MODE)"
 NEW_TASK, NEW_DOC = r"INSERT.*work_tasks", r"INSERT.*work_docs"
 """How statements look that take a lock."""

@@ -6,17 +6,16 @@ See `tests/contract/transactions/test_locks_of_callers.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from tests import requirements as needs
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_docs import new
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.docs import new
+from tests.contract.work_queue.others import others_work
 from work_queue.faults import DependencyError
 from work_queue.modification import (
     ChangeDoc,
@@ -35,7 +34,6 @@ from work_queue.work_queue import WorkQueue
 
 ABSENT = "ffffffff-ffff-7fff-bfff-ffffffffffff"
 """An id past the last row's."""
-HELD_SECONDS = 20.0
 
 ACTIONS: dict[str, Callable[[TaskRef, DocRef], Any]] = {
     "insert": lambda _task, _doc: Insert(queue="a"),
@@ -64,24 +62,6 @@ ACTIONS: dict[str, Callable[[TaskRef, DocRef], Any]] = {
 @pytest.fixture
 def work(make_work: MakeWork) -> WorkQueue:
     return make_work(claimant="me")
-
-
-def others_work(work: WorkQueue, connection: Connection) -> None:
-    """All that others do to other tasks and docs waits for no lock of the caller's."""
-
-    def go_on() -> None:
-        work.modify(Insert(queue="b", id="z2"), Insert(queue="b"), new("other"), new("zzz"))
-        work.modify(claimed(work, "b").delete())
-        [doc] = work.docs("n", key="other")
-        work.modify(doc.change(3), *(task.delete() for task in work.tasks("b")))
-        work.queue_stats()
-
-    with ThreadPoolExecutor(1) as pool:
-        going_on = pool.submit(go_on)
-        try:
-            going_on.result(HELD_SECONDS)
-        finally:
-            connection.rollback()
 
 
 @needs.many_writers

@@ -10,10 +10,10 @@ from sqlalchemy import Engine, update
 from queue_core.model.missed_policy import MissedPolicy
 from queue_core.runtime.manual_clock import ManualClock
 from sql.tables import work_schedules
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.finished import MINUTE, NIGHT, date_of, finished
 from tests.contract.work_queue.limited import HOUR
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.storage import firings
 from work_queue.work_queue import WorkQueue
 

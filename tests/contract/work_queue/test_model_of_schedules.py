@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
-from sqlalchemy import Connection
 
-from sql.statements.work.schedules import WorkSchedules
-from sql.statements.work.tasks import WorkTasks
 from tests import requirements as needs
 from tests.contract.work_queue.finished import date_of
 from tests.contract.work_queue.model import Machine, run
+from tests.contract.work_queue.planted_in_schedules import BUGS
 from work_queue.task import Task
 
 QUEUES = ("a", "b")
@@ -111,35 +108,6 @@ def shown(task: Task) -> str:
 @needs.any_database
 def test_schedules_do_what_the_model_does(database_name: str) -> None:
     run(ScheduleMachine, 30, Phase.generate, Phase.shrink)
-
-
-# -- bugs that are planted ------------------------------------------------------------------------
-
-_claim, _change = WorkTasks.claim, WorkSchedules.change
-
-
-def _nobody_asks(self: WorkTasks, connection: Connection, claim: Mapping[str, Any]) -> Any:
-    return _claim(self, connection, {**claim, "unless_due": ""})
-
-
-def _goes_back(
-    self: WorkSchedules, connection: Connection, queue: str, name: str, values: dict[str, Any]
-) -> None:
-    if values.get("last_due") is not None:
-        values = values | {"next_due": values["last_due"] + timedelta(seconds=1)}
-    _change(self, connection, queue, name, values)
-
-
-def _stays(*_arguments: object) -> bool:
-    return True
-
-
-BUGS: dict[str, tuple[Any, str, Any]] = {
-    "a claim does not ask what is due": (WorkTasks, "claim", _nobody_asks),
-    "a schedule moves on by a second": (WorkSchedules, "change", _goes_back),
-    "a schedule that was stopped stays": (WorkSchedules, "remove", _stays),
-}
-"""What each replaces: an object, the name of its part, and the other part."""
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from sql.statements.work.counts import Count, Names
 from sql.statements.work.tasks import FailedTasks
 from tests.contract.plans.caught import catching
 from tests.contract.work_queue.backends import backend_of
-from tests.contract.work_queue.test_docs import new
+from tests.contract.work_queue.docs import new
 from work_queue.modification import Insert
 from work_queue.storage.database_backend import DatabaseBackend
 from work_queue.storage.moment import minute_of

@@ -12,9 +12,9 @@ from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, Machine
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.limited import HOUR, fill
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.work_queue import WorkQueue
 
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)

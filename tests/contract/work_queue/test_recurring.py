@@ -18,10 +18,10 @@ from sql.statements.work.tasks import WorkTasks
 from sql.tables import work_queue_counts, work_schedules
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.backends import backend_of, waiting
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.finished import finish
 from tests.contract.work_queue.limited import HOUR, waiting_claim
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.storage.folding import ROWS
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue

@@ -13,14 +13,12 @@ from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, statements_of
 from tests.contract.refused_rows import refusing
 from tests.contract.work_queue.backends import backend_of
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.finished import finish
 from tests.contract.work_queue.limited import HOUR
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.refused import REFUSED
 from work_queue.work_queue import WorkQueue
-
-REFUSED = "work_tasks", "value_json", '"refused"'
-"""Tasks with the value "refused"."""
 
 
 @pytest.mark.database_only

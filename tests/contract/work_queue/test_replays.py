@@ -11,8 +11,8 @@ import pytest
 from queue_core.errors import ConfigurationError, InvalidRequestError
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.conftest import Orders
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.faults import DependencyError, FaultKind
 from work_queue.modification import Insert, Replay
 from work_queue.task import Task

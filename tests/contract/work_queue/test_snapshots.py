@@ -14,10 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from queue_core.errors import InvalidConnectionError
 from tests import requirements as needs
 from tests.contract.harness import see_what_changes
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_docs import held, new
-from tests.contract.work_queue.test_locks import others_work
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.docs import held, new
+from tests.contract.work_queue.others import others_work
 from work_queue.faults import DependencyError, FaultKind
 from work_queue.modification import Insert
 from work_queue.task import Task

@@ -6,7 +6,7 @@ import pytest
 
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.work_queue.backends import backend_of
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.claiming import claimed
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import DocClaim
 from work_queue.modification import Delete, Insert, InsertDoc

@@ -10,28 +10,12 @@ import pytest
 from queue_core.errors import PayloadNotSerialisableError
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.work_queue.backends import backend_of
-from work_queue.faults import DependencyError, Fault, FaultKind
+from tests.contract.work_queue.claiming import HOUR, claimed, faults
+from work_queue.faults import Fault, FaultKind
 from work_queue.modification import Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
-from work_queue.task import Task
 from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
-
-HOUR = 3600.0
-
-
-def claimed(work: WorkQueue, queue: str = "a", **options: object) -> Task:
-    """A task that is there, and available."""
-    task = work.try_claim(queue, **options)  # type: ignore[arg-type]
-    assert task is not None
-    return task
-
-
-def faults(work: WorkQueue, *actions: object, **options: object) -> list[Fault]:
-    """The faults for which a modification is refused."""
-    with pytest.raises(DependencyError) as refused:
-        work.modify(*actions, **options)  # type: ignore[arg-type]
-    return list(refused.value.faults)
 
 
 def test_scenario_01_an_empty_queue_gives_nothing_and_is_not_listed(work: WorkQueue) -> None:

@@ -18,10 +18,10 @@ from sql.capabilities import Capabilities
 from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS
-from tests.contract.transactions.test_async_twins import Given, _run, each_kind
+from tests.contract.transactions.awaited import Given, each_kind, run_on
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_docs import held, new
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.docs import held, new
 from work_queue.document import DocClaim
 from work_queue.faults import DependencyError, FaultKind
 from work_queue.modification import Insert, InsertDoc
@@ -314,5 +314,5 @@ def test_an_asynchronous_transaction_takes_a_modification(
         assert len(await work.docs_async("n", connection=given)) == 1
         await given.commit()
 
-    _run(database_url, open_one, modify)
+    run_on(database_url, open_one, modify)
     assert work.queues() == {"b": 1}

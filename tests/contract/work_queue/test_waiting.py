@@ -23,8 +23,8 @@ from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually, eventually_async
 from tests.contract.work_queue.backends import backend_of, waiting
+from tests.contract.work_queue.claiming import claimed
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.test_tasks import claimed
 from work_queue.document import DocClaim
 from work_queue.faults import DependencyError
 from work_queue.modification import Action, Insert, InsertDoc

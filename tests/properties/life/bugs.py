@@ -233,7 +233,6 @@ def _handled_with_key_in_group(life: ClusterLife) -> None:
 _successor: Any = History.successor
 _free: Any = Places._free
 _record: Any = Moves._record
-_lane_of_entry: Any = PausesInForce.lane_of_entry
 
 
 def _told_last(self: Run, returned: object) -> None:

@@ -72,7 +72,7 @@ class NodeLife(RuleBasedStateMachine):
             max_redispatches=1_000,
             history=self.kept[place],
         )
-        peer.handler = partial(self._handle, peer, "orders")  # type: ignore[assignment]
+        peer.instead = partial(self._handle, peer, "orders")
         for name, (kind, policy) in HANDLERS.items():
             once = name == EXACTLY_ONCE
             handler = partial(self._book, peer) if once else partial(self._handle, peer, name)

@@ -125,10 +125,12 @@ class Served:
             yield channel
 
 
-def refused(code: grpc.StatusCode, call: Callable[[], Any]) -> Any:
+def refused(
+    code: grpc.StatusCode, call: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
     """The error of a call that ends with this code."""
     with pytest.raises(grpc.RpcError) as raised:
-        call()
+        call(*arguments, **options)
     error: Any = raised.value
     assert error.code() is code, error
     return error

@@ -52,7 +52,7 @@ def test_scenario_55_a_doc_is_inserted_changed_and_deleted(entroq: Any, stubs: S
     assert (changed.version, changed.key, changed.content.number_value) == (1, "a", 2)
     assert changed.created_ms == new.created_ms
     assert list(listed(entroq, stubs)) == [changed]
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: modify(entroq, stubs, doc_changes=[change]))
+    error = refused(grpc.StatusCode.NOT_FOUND, modify, entroq, stubs, doc_changes=[change])
     [fault] = details(error, stubs, stubs.api.ModifyDep)[1:]
     assert fault.type == stubs.api.ActionType.Value("CHANGE")
     assert (fault.doc_id.namespace, fault.doc_id.id, fault.HasField("id")) == ("shop", "one", False)
@@ -65,7 +65,7 @@ def test_scenario_56_tasks_and_docs_are_written_together_or_not(
 ) -> None:
     both: dict[str, Any] = {"inserts": [{"queue": "a"}], "doc_inserts": [doc("a", id="one")]}
     modify(entroq, stubs, **both)
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: modify(entroq, stubs, **both))
+    error = refused(grpc.StatusCode.NOT_FOUND, modify, entroq, stubs, **both)
     [fault] = details(error, stubs, stubs.api.ModifyDep)[1:]
     assert (fault.type, fault.doc_id.id) == (stubs.api.ActionType.Value("INSERT"), "one")
     assert work.queues() == {"a": 1}
@@ -83,7 +83,7 @@ def test_scenario_57_docs_are_listed(entroq: Any, stubs: Stubs) -> None:
     [bare, *_] = listed(entroq, stubs, omit_values=True)
     assert not bare.HasField("content")
     request = stubs.api.DocsRequest()
-    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.Docs(request))
+    refused(grpc.StatusCode.INVALID_ARGUMENT, entroq.Docs, request)
 
 
 def test_scenario_64_a_claimed_set_is_its_claimants(entroq: Any, stubs: Stubs) -> None:
@@ -95,7 +95,7 @@ def test_scenario_64_a_claimed_set_is_its_claimants(entroq: Any, stubs: Stubs) -
     ]
     now = entroq.Time(stubs.api.TimeRequest()).time_ms
     assert abs(mine[0].at_ms - now - HOUR_MS) < 60_000
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: claim(entroq, stubs, "a", claimant="bob"))
+    error = refused(grpc.StatusCode.NOT_FOUND, claim, entroq, stubs, "a", claimant="bob")
     assert error.details() == "claim docs dependency error"
     [fault] = details(error, stubs, stubs.api.ModifyDep)[1:]
     assert fault.type == stubs.api.ActionType.Value("CLAIM")
@@ -104,10 +104,7 @@ def test_scenario_64_a_claimed_set_is_its_claimants(entroq: Any, stubs: Stubs) -
     name = {"namespace": "shop", "id": mine[0].id, "version": 1}
     content = {"content": {"bool_value": True}}
     kept = {"old_id": name, "new_data": {**content, "at_ms": now + HOUR_MS}}
-    refused(
-        grpc.StatusCode.NOT_FOUND,
-        lambda: modify(entroq, stubs, claimant="bob", doc_changes=[kept]),
-    )
+    refused(grpc.StatusCode.NOT_FOUND, modify, entroq, stubs, claimant="bob", doc_changes=[kept])
     modify(entroq, stubs, claimant="bob", doc_depends=[name])
     [held] = modify(entroq, stubs, doc_changes=[kept]).changed_docs
     assert (held.version, held.claimant) == (2, "ann")
@@ -148,15 +145,7 @@ def test_docs_that_can_never_be_written(entroq: Any, stubs: Stubs, work: WorkQue
         {"doc_inserts": [doc("a")], "doc_deletes": [{"namespace": "shop"}]},
         {"doc_inserts": [doc("a", at_ms=2**62)]},
     ):
-        refused(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            lambda parts=parts: modify(entroq, stubs, **parts),  # type: ignore[misc]
-        )
+        refused(grpc.StatusCode.INVALID_ARGUMENT, modify, entroq, stubs, **parts)
     for key, claimant, ms in (("", "ann", 0), ("a", "", 0), ("a", "ann", -1)):
-        refused(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            lambda key=key, claimant=claimant, ms=ms: claim(  # type: ignore[misc]
-                entroq, stubs, key, claimant, ms
-            ),
-        )
+        refused(grpc.StatusCode.INVALID_ARGUMENT, claim, entroq, stubs, key, claimant, ms)
     assert work.namespace_stats() == []

@@ -48,7 +48,7 @@ def test_scenario_94_bytes_come_and_go(
     gone = stubs.proto.ModifyRequest(claimant_id=ANN, deletes=[{"id": task.id, "version": 2}])
     legacy.Modify(gone)
     assert work.queues() == {}
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: legacy.Modify(gone))
+    error = refused(grpc.StatusCode.NOT_FOUND, legacy.Modify, gone)
     told, fault = details(error, stubs, stubs.proto.ModifyDep)
     kinds = stubs.proto.ActionType
     assert (told.type, fault.type) == (kinds.Value("DETAIL"), kinds.Value("DELETE"))
@@ -76,7 +76,7 @@ def test_uuids_are_one_name_however_they_are_written(
     assert insert(legacy, stubs, id=name.upper()).id == name
     claim(legacy, stubs, claimant=ANN.upper())
     assert work.tasks("a")[0].claimant == ANN
-    refused(grpc.StatusCode.NOT_FOUND, lambda: insert(legacy, stubs, id=name))
+    refused(grpc.StatusCode.NOT_FOUND, insert, legacy, stubs, id=name)
 
 
 def test_the_nil_uuid_is_nobody_and_no_id(legacy: Any, stubs: Stubs, work: WorkQueue) -> None:
@@ -97,8 +97,8 @@ def test_the_nil_uuid_is_nobody_and_no_id(legacy: Any, stubs: Stubs, work: WorkQ
         api.ModifyRequest(claimant_id=NIL, inserts=[{"queue": "a", "at_ms": later}]),
         api.ModifyRequest(claimant_id=ANN, deletes=[{"id": NIL}]),
     ):
-        refused(invalid, lambda request=request: legacy.Modify(request))  # type: ignore[misc]
-    refused(invalid, lambda: claim(legacy, stubs, claimant=NIL))
+        refused(invalid, legacy.Modify, request)
+    refused(invalid, claim, legacy, stubs, claimant=NIL)
     holder = work.tasks(ids=[task.id])[0].claimant or ANN
     named = {"id": task.id, "version": work.tasks(ids=[task.id])[0].version}
     legacy.Modify(api.ModifyRequest(claimant_id=holder, changes=[{**change, "old_id": named}]))
@@ -121,7 +121,7 @@ def test_a_task_that_these_callers_can_not_name_is_not_theirs(
 ) -> None:
     work.insert("a", id=name)
     other = work.insert("a")
-    error = refused(grpc.StatusCode.UNIMPLEMENTED, lambda: claim(legacy, stubs))
+    error = refused(grpc.StatusCode.UNIMPLEMENTED, claim, legacy, stubs)
     assert name in error.details()
     assert "'a'" in error.details()
     everything = stubs.proto.TasksRequest(queue="a")
@@ -142,10 +142,10 @@ def test_other_names_are_refused(legacy: Any, stubs: Stubs, work: WorkQueue) -> 
         api.ModifyRequest(claimant_id=ANN, inserts=[task], deletes=[{"id": "one"}]),
         api.ModifyRequest(claimant_id=ANN, inserts=[task], depends=[{}]),
     ):
-        refused(invalid, lambda request=request: legacy.Modify(request))  # type: ignore[misc]
-    refused(invalid, lambda: claim(legacy, stubs, claimant="ann"))
-    refused(invalid, lambda: claim(legacy, stubs, claimant=""))
-    refused(invalid, lambda: legacy.Tasks(api.TasksRequest(task_id=["one"])))
+        refused(invalid, legacy.Modify, request)
+    refused(invalid, claim, legacy, stubs, claimant="ann")
+    refused(invalid, claim, legacy, stubs, claimant="")
+    refused(invalid, legacy.Tasks, api.TasksRequest(task_id=["one"]))
     assert work.queues() == {}
 
 
@@ -153,7 +153,7 @@ def test_what_another_claimant_holds_is_at_fault(legacy: Any, stubs: Stubs) -> N
     insert(legacy, stubs)
     task = claim(legacy, stubs)
     request = stubs.proto.ModifyRequest(claimant_id=BOB, deletes=[{"id": task.id, "version": 1}])
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: legacy.Modify(request))
+    error = refused(grpc.StatusCode.NOT_FOUND, legacy.Modify, request)
     assert [item.type for item in details(error, stubs, stubs.proto.ModifyDep)][1:] == [
         stubs.proto.ActionType.Value("CLAIM")
     ]
@@ -172,4 +172,4 @@ def test_the_rest_is_served_too(legacy: Any, stubs: Stubs) -> None:
 
 def test_it_has_no_docs(legacy: Any, stubs: Stubs, channel: grpc.Channel) -> None:
     call: Any = channel.unary_unary("/proto.EntroQ/Docs")
-    refused(grpc.StatusCode.UNIMPLEMENTED, lambda: call(b""))
+    refused(grpc.StatusCode.UNIMPLEMENTED, call, b"")

@@ -43,7 +43,7 @@ def test_it_says_that_it_serves(channel: grpc.Channel) -> None:
         answer = health.Check(health_pb2.HealthCheckRequest(service=service))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     unknown = health_pb2.HealthCheckRequest(service="api.Unknown")
-    refused(grpc.StatusCode.NOT_FOUND, lambda: health.Check(unknown))
+    refused(grpc.StatusCode.NOT_FOUND, health.Check, unknown)
 
 
 def test_a_caller_that_watches_its_health_is_told_of_a_stop_and_holds_it_up_no_longer(
@@ -139,7 +139,7 @@ def test_a_message_that_is_too_long_is_refused(serve: Serve, stubs: Stubs, work:
     request = stubs.api.ModifyRequest(claimant_id="ann", inserts=[task])
     with served.channel() as channel:
         call = stubs.api_stub(channel).Modify
-        refused(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: call(request))
+        refused(grpc.StatusCode.RESOURCE_EXHAUSTED, call, request)
         task["value"] = {"string_value": "x" * 9_000}
         call(stubs.api.ModifyRequest(claimant_id="ann", inserts=[task]))
     assert work.queues() == {"a": 1}
@@ -150,9 +150,7 @@ def test_a_value_that_is_too_long_is_refused(serve: Serve, stubs: Stubs, make_wo
     task = {"queue": "a", "value": {"string_value": "x" * 100}}
     request = stubs.api.ModifyRequest(claimant_id="ann", inserts=[task])
     with serve(work).channel() as channel:
-        error = refused(
-            grpc.StatusCode.INVALID_ARGUMENT, lambda: stubs.api_stub(channel).Modify(request)
-        )
+        error = refused(grpc.StatusCode.INVALID_ARGUMENT, stubs.api_stub(channel).Modify, request)
     assert "102 bytes, the cap is 100" in error.details()
     assert work.queues() == {}
 
@@ -171,7 +169,7 @@ def test_a_request_with_unknown_fields_is_not_half_done(
     newer = change.SerializeToString() + b"\x18\x02"
     request = b"\x0a\x03ann\x1a" + bytes([len(newer)]) + newer
     call: Any = channel.unary_unary("/api.EntroQ/Modify")
-    refused(grpc.StatusCode.UNIMPLEMENTED, lambda: call(request))
+    refused(grpc.StatusCode.UNIMPLEMENTED, call, request)
     assert work.tasks("a") == [task]
     entroq.Modify(stubs.api.ModifyRequest(claimant_id="ann", changes=[change]))
     assert work.tasks("a")[0].version == 1
@@ -201,23 +199,16 @@ def test_callers_are_known_by_their_tokens(serve: Serve, stubs: Stubs, work: Wor
         read = stubs.api.TasksRequest(queue="a")
         assert not entroq.Tasks(read, metadata=token).tasks
         for other in ([], [("authorization", "Bearer other")], [("authorization", "secret")]):
-            refused(
-                grpc.StatusCode.UNAUTHENTICATED,
-                lambda other=other: entroq.Tasks(read, metadata=other),  # type: ignore[misc]
-            )
+            refused(grpc.StatusCode.UNAUTHENTICATED, entroq.Tasks, read, metadata=other)
         insert = stubs.api.ModifyRequest(claimant_id="ann", inserts=[{"queue": "a"}])
-        error = refused(
-            grpc.StatusCode.PERMISSION_DENIED, lambda: entroq.Modify(insert, metadata=token)
-        )
+        error = refused(grpc.StatusCode.PERMISSION_DENIED, entroq.Modify, insert, metadata=token)
         items = details(error, stubs, stubs.api.AuthzDep)
         found = {(tuple(item.actions), item.exact, item.prefix) for item in items}
         kinds = stubs.api.ActionType
         assert ((kinds.Value("INSERT"),), "a", "") in found
         claim = stubs.proto.ClaimRequest(claimant_id="00000000-0000-4000-8000-000000000000")
         claim.queues.append("a")
-        error = refused(
-            grpc.StatusCode.PERMISSION_DENIED, lambda: legacy.Claim(claim, metadata=token)
-        )
+        error = refused(grpc.StatusCode.PERMISSION_DENIED, legacy.Claim, claim, metadata=token)
         assert details(error, stubs, stubs.proto.AuthzDep)
     assert work.queues() == {}
 
@@ -234,7 +225,7 @@ def test_what_a_caller_lacks_is_told_as_far_as_it_is_read(
         entroq = stubs.api_stub(channel)
         for _ in range(10):
             error = refused(
-                grpc.StatusCode.PERMISSION_DENIED, lambda: entroq.Modify(request, metadata=token)
+                grpc.StatusCode.PERMISSION_DENIED, entroq.Modify, request, metadata=token
             )
             assert details(error, stubs, stubs.api.AuthzDep)
             assert letter * 40 in error.details()
@@ -265,12 +256,9 @@ def test_callers_are_known_by_their_certificates(
     assert ask("mailer", token="").time_ms > 0
     assert ask("mailer", NO_NAME).time_ms > 0
     for first, second in (("mailer", "somebody else"), ("somebody else", "mailer")):
-        refused(
-            grpc.StatusCode.UNAUTHENTICATED,
-            lambda first=first, second=second: ask(first, common_name(second)),  # type: ignore[misc]
-        )
-    refused(grpc.StatusCode.UNAUTHENTICATED, lambda: ask("somebody else"))
-    refused(grpc.StatusCode.UNAVAILABLE, lambda: ask(None))
+        refused(grpc.StatusCode.UNAUTHENTICATED, ask, first, common_name(second))
+    refused(grpc.StatusCode.UNAUTHENTICATED, ask, "somebody else")
+    refused(grpc.StatusCode.UNAVAILABLE, ask, None)
 
 
 def test_a_certificate_that_is_none_is_an_error(serve: Serve, tmp_path: Path) -> None:
@@ -316,7 +304,7 @@ def test_two_servers_on_one_database_share_its_tasks(
             )
             entroqs[number % 2].Modify(delete)
             other = entroqs[1 - number % 2].Modify
-            refused(grpc.StatusCode.NOT_FOUND, lambda other=other, delete=delete: other(delete))  # type: ignore[misc]
+            refused(grpc.StatusCode.NOT_FOUND, other, delete)
         assert not entroqs[0].Queues(api.QueuesRequest()).queues
 
 
@@ -338,7 +326,7 @@ def test_where_the_database_is_concerns_no_caller(
         raise error
 
     monkeypatch.setattr(work, "time", fails)
-    told = refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.Time(stubs.api.TimeRequest()))
+    told = refused(grpc.StatusCode.UNAVAILABLE, entroq.Time, stubs.api.TimeRequest())
     assert told.details() == "the database does not answer. Try again later."
 
 
@@ -348,7 +336,7 @@ def answers_before_a_cut(proxy: Proxy, modify: Callable[[], Any]) -> int:
     A connection that is opened commits as well: the cut may hit that one, which harms nobody.
     """
     for answered in range(10):
-        proxy.cut_at(b"COMMIT", Moment.AFTER)
+        proxy.cut_at_commit(Moment.AFTER)
         try:
             modify()
         except grpc.RpcError as error:
@@ -374,6 +362,6 @@ def test_a_database_that_does_not_answer_is_told(
             assert len(entroq.Tasks(api.TasksRequest(queue="a")).tasks) == 1 + answered + 1
             network.close()
             claim = api.ClaimRequest(claimant_id="ann", queues=["a"])
-            refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.Time(api.TimeRequest()))
-            refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.TryClaim(claim))
-            refused(grpc.StatusCode.UNAVAILABLE, lambda: entroq.Modify(insert))
+            refused(grpc.StatusCode.UNAVAILABLE, entroq.Time, api.TimeRequest())
+            refused(grpc.StatusCode.UNAVAILABLE, entroq.TryClaim, claim)
+            refused(grpc.StatusCode.UNAVAILABLE, entroq.Modify, insert)

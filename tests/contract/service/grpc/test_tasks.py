@@ -141,7 +141,7 @@ def test_scenario_33_all_that_is_at_fault_is_told(
         deletes=[{"id": "missing", "queue": "a"}, {"id": "held", "version": 1}],
         depends=[{"id": "kept", "queue": "elsewhere"}],
     )
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: entroq.Modify(request))
+    error = refused(grpc.StatusCode.NOT_FOUND, entroq.Modify, request)
     assert error.details() == "modification dependency error"
     detail, *items = details(error, stubs, stubs.api.ModifyDep)
     kinds = stubs.api.ActionType
@@ -162,10 +162,10 @@ def test_scenario_33_all_that_is_at_fault_is_told(
 def test_callers_of_the_second_protocol_are_told_by_another_code(entroq: Any, stubs: Stubs) -> None:
     request = stubs.api.ModifyRequest(claimant_id="ann", deletes=[{"id": "gone"}])
     second = [("entroq-protocol", "2")]
-    error = refused(grpc.StatusCode.ABORTED, lambda: entroq.Modify(request, metadata=second))
+    error = refused(grpc.StatusCode.ABORTED, entroq.Modify, request, metadata=second)
     assert len(details(error, stubs, stubs.api.ModifyDep)) == 2
     third = [("entroq-protocol", "3")]
-    refused(grpc.StatusCode.UNIMPLEMENTED, lambda: entroq.Modify(request, metadata=third))
+    refused(grpc.StatusCode.UNIMPLEMENTED, entroq.Modify, request, metadata=third)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_callers_of_the_second_protocol_name_no_arrival(
     second = [("entroq-protocol", "2")]
     later = entroq.Time(stubs.api.TimeRequest()).time_ms + YEAR_MS
     dated = stubs.api.ModifyRequest(claimant_id="ann", **{part: [of_at({"at_ms": later})]})
-    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.Modify(dated, metadata=second))
+    refused(grpc.StatusCode.INVALID_ARGUMENT, entroq.Modify, dated, metadata=second)
     assert [task.version for task in work.tasks("a")] == [0]
     entroq.Modify(
         stubs.api.ModifyRequest(claimant_id="ann", **{part: [of_at({})]}), metadata=second
@@ -194,7 +194,7 @@ def test_an_error_with_very_many_faults_reaches_its_caller(entroq: Any, stubs: S
     request = stubs.api.ModifyRequest(
         claimant_id="ann", deletes=[{"id": f"no task {number:040}"} for number in range(1000)]
     )
-    error = refused(grpc.StatusCode.NOT_FOUND, lambda: entroq.Modify(request))
+    error = refused(grpc.StatusCode.NOT_FOUND, entroq.Modify, request)
     assert len(details(error, stubs, stubs.api.ModifyDep)) > 50
 
 
@@ -255,7 +255,7 @@ def test_an_error_with_very_many_faults_reaches_its_caller(entroq: Any, stubs: S
 def test_what_can_never_be_done_is_an_invalid_argument(
     entroq: Any, stubs: Stubs, work: WorkQueue, request_of: Callable[[Any], Any]
 ) -> None:
-    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.Modify(request_of(stubs.api)))
+    refused(grpc.StatusCode.INVALID_ARGUMENT, entroq.Modify, request_of(stubs.api))
     assert work.queues() == {}
 
 
@@ -272,8 +272,8 @@ def test_scenario_25_claims_that_can_never_be_done(
     entroq: Any, stubs: Stubs, fields: dict[str, Any]
 ) -> None:
     request = stubs.api.ClaimRequest(**fields)
-    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.TryClaim(request))
-    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.Claim(request))
+    refused(grpc.StatusCode.INVALID_ARGUMENT, entroq.TryClaim, request)
+    refused(grpc.StatusCode.INVALID_ARGUMENT, entroq.Claim, request)
 
 
 def test_scenario_08_tasks_are_listed(entroq: Any, stubs: Stubs) -> None:
@@ -296,11 +296,8 @@ def test_scenario_08_tasks_are_listed(entroq: Any, stubs: Stubs) -> None:
     assert full.value.string_value == "a"
     bare.value.CopyFrom(full.value)
     assert bare == full
-    refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: entroq.Tasks(stubs.api.TasksRequest()))
-    refused(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        lambda: list(entroq.StreamTasks(stubs.api.TasksRequest())),
-    )
+    refused(grpc.StatusCode.INVALID_ARGUMENT, entroq.Tasks, stubs.api.TasksRequest())
+    refused(grpc.StatusCode.INVALID_ARGUMENT, list, entroq.StreamTasks(stubs.api.TasksRequest()))
 
 
 def test_scenario_13_tasks_are_listed_for_a_claimant(entroq: Any, stubs: Stubs) -> None:
@@ -361,7 +358,7 @@ def test_what_is_claimed_for_an_answer_that_fails_is_given_back(
 
     monkeypatch.setattr(answers, "claimed", fail)
     work.insert("a")
-    error = refused(grpc.StatusCode.INTERNAL, lambda: claim(entroq, stubs, "a"))
+    error = refused(grpc.StatusCode.INTERNAL, claim, entroq, stubs, "a")
     assert "secret" not in error.details()
     assert work.try_claim("a") is not None
 
@@ -379,7 +376,7 @@ def test_a_claim_that_its_caller_limits_ends_in_time(
     entroq: Any, stubs: Stubs, work: WorkQueue
 ) -> None:
     request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
-    refused(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: entroq.Claim(request, timeout=0.2))
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, entroq.Claim, request, timeout=0.2)
     assert insert(entroq, stubs, {"queue": "a"})[0].version == 0
     # A look that was under way may have taken it, and gives it back.
     assert work.claim("a", timeout_seconds=PATIENCE_SECONDS).claims == 1

@@ -56,7 +56,7 @@ def test_a_claim_whose_time_is_over_takes_nothing(
     entroq: Any, stubs: Stubs, work: WorkQueue
 ) -> None:
     request = stubs.api.ClaimRequest(claimant_id="ann", queues=["a"])
-    refused(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: entroq.Claim(request, timeout=0.1))
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, entroq.Claim, request, timeout=0.1)
     eventually(lambda: waiting(work) == 0)
     work.insert("a")
     is_untouched(work)
@@ -126,10 +126,7 @@ def server_has_read(channel: grpc.Channel) -> None:
     """
     long = [("long", "x" * 50_000)]
     call: Any = channel.unary_unary("/no/method")
-    refused(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        lambda: call(b"", metadata=long, timeout=PATIENCE_SECONDS),
-    )
+    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, call, b"", metadata=long, timeout=PATIENCE_SECONDS)
 
 
 def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back(

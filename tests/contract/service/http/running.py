@@ -114,3 +114,12 @@ def types_of(refusal: Json) -> Sequence[str]:
 def task_id(task: Json, **changes: Any) -> Json:
     """How a request names a task."""
     return {"id": task["id"], "version": task["version"], "queue": task["queue"], **changes}
+
+
+def waiting_claim(*queues: str, claimant: str = "me") -> Json:
+    return {
+        "claimantId": claimant,
+        "queues": list(queues),
+        "durationMs": "60000",
+        "pollMs": "60000",
+    }

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS
+from tests.contract.service.http.agents import Agent, agent_at
 from tests.contract.service.http.conftest import Serve
 from tests.contract.service.http.rights import bearer
 from tests.contract.service.http.running import Json, Running
@@ -21,37 +19,6 @@ from work_queue.modification import Insert
 from work_queue.service.authorisers.opa import OpenPolicyAgent
 from work_queue.service.caller import Caller
 from work_queue.values import UNREAD
-
-
-class Agent:
-    """A policy agent that keeps what it was asked, and answers what it was told."""
-
-    def __init__(self) -> None:
-        self.asked = list[Json]()
-        self.path = ""
-        self.status, self.body = 200, b'{"result": {"allow": true}}'
-
-
-@contextmanager
-def agent_at(agent: Agent) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            agent.path = self.path
-            agent.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(agent.status)
-            self.send_header("content-length", str(len(agent.body)))
-            self.end_headers()
-            self.wfile.write(agent.body)
-
-        def log_message(self, *arguments: object) -> None:
-            del arguments
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from sqlalchemy import URL
 
 from devtools.server import DatabaseServer, StopMode
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.service.http.running import Json, Running
-from tests.contract.service.http.test_waiting import body
+from tests.contract.service.http.running import Json, Running, waiting_claim
 from work_queue.work_queue import WorkQueue
 
 
@@ -31,7 +30,7 @@ def test_calls_are_refused_until_the_database_is_back(
 ) -> None:
     running.modify(inserts=[{"queue": "a", "value": 1}])
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(running.call, "/claim/wait", body("b"))
+        waiting = pool.submit(running.call, "/claim/wait", waiting_claim("b"))
         eventually(lambda: running.waiting)
         own_server.stop(StopMode.CRASH)
         insert: Json = {"claimantId": "me", "inserts": [{"queue": "a"}]}

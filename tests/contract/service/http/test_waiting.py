@@ -23,7 +23,7 @@ from queue_core.claiming.hint_listener import HintListener
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.http.conftest import Serve
-from tests.contract.service.http.running import NEW, Json, Running, task_id
+from tests.contract.service.http.running import NEW, Json, Running, task_id, waiting_claim
 from tests.contract.work_queue.backends import backend_of
 from work_queue.requests import ClaimRequest
 from work_queue.service.http.app import Application
@@ -50,22 +50,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
-def body(*queues: str, claimant: str = "me") -> Json:
-    return {
-        "claimantId": claimant,
-        "queues": list(queues),
-        "durationMs": "60000",
-        "pollMs": "60000",
-    }
-
-
 def waits(
     pool: ThreadPoolExecutor, service: Running, *queues: str, of: Running | None = None
 ) -> Future[httpx.Response]:
     """A claim that waits, and has looked."""
     running = of or service
     before = running.waiting
-    claim = pool.submit(running.call, WAIT, body(*queues))
+    claim = pool.submit(running.call, WAIT, waiting_claim(*queues))
     eventually(lambda: running.waiting > before)
     return claim
 
@@ -73,7 +64,7 @@ def waits(
 def vanishing(service: Running, *queues: str) -> socket.socket:
     """A caller with a claim that waits, which knows nothing but its socket."""
     before = service.waiting
-    sent = msgspec.json.encode(body(*queues))
+    sent = msgspec.json.encode(waiting_claim(*queues))
     host, port = service.url.removeprefix("http://").split(":")
     caller = socket.create_connection((host, int(port)))
     caller.sendall(
@@ -220,7 +211,7 @@ def vanished_answer(service: Running, path: str, body: Json) -> Message:
 
 def test_scenario_88_what_came_as_the_caller_vanished_is_given_back(service: Running) -> None:
     task = service.work.insert("a")
-    assert vanished_answer(service, "/claim", body("a"))["status"] == 499
+    assert vanished_answer(service, "/claim", waiting_claim("a"))["status"] == 499
     [free] = service.work.tasks("a")
     assert (free.id, free.claimant) == (task.id, "")
 
@@ -260,7 +251,7 @@ def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
 
 def test_a_client_that_gives_up_gets_nothing(service: Running, pool: ThreadPoolExecutor) -> None:
     with pytest.raises(httpx.ReadTimeout), httpx.Client(timeout=0.3) as client:
-        client.post(f"{service.url}/api/v0{WAIT}", json=body("a"), headers=NEW)
+        client.post(f"{service.url}/api/v0{WAIT}", json=waiting_claim("a"), headers=NEW)
     eventually(lambda: not service.waiting)
     service.modify(inserts=[{"queue": "a"}])
     eventually(lambda: claims(service) == [0])

@@ -12,7 +12,7 @@ from sqlalchemy import URL
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.service.certificates import Certificates
-from tests.contract.service.http.test_open_policy_agent import Agent, agent_at
+from tests.contract.service.http.agents import Agent, agent_at
 from tests.contract.work_queue.backends import own_backend_of
 from tests.contract.work_queue.services import Services
 from work_queue.modification import Insert

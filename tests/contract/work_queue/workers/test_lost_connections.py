@@ -15,7 +15,7 @@ from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import eventually
 from tests.contract.server_sessions import KILL, sessions
-from tests.contract.transactions.test_async_twins import _connected
+from tests.contract.transactions.awaited import connected
 from work_queue.modification import Insert
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
@@ -113,7 +113,7 @@ def test_a_coroutine_that_loses_its_connection_has_not_failed(
         return Insert(queue="b")
 
     async def run() -> None:
-        async with _connected(database_url) as engine:
+        async with connected(database_url) as engine:
             await Worker(work, handle, "a", engine=engine, max_attempts=1).run_async(limit=1)
 
     work.insert("a")

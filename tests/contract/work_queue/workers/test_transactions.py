@@ -13,7 +13,7 @@ from queue_core.model.retry_policies import ImmediateRetries
 from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS, eventually
-from tests.contract.transactions.test_async_twins import _connected
+from tests.contract.transactions.awaited import connected
 from tests.contract.work_queue.workers.handlers import SHORT
 from work_queue.modification import Action, Depend, Insert
 from work_queue.refs import TaskRef
@@ -103,7 +103,7 @@ def test_a_coroutines_sql_commits_with_its_modification(
         return Insert(queue="b")
 
     async def run() -> None:
-        async with _connected(database_url) as engine:
+        async with connected(database_url) as engine:
             worker = Worker(work, handle, "a", engine=engine, retry=ImmediateRetries(0))
             await worker.run_async(until_empty=True)
 
@@ -147,7 +147,7 @@ def test_a_coroutine_that_ends_its_transaction_by_a_statement_has_failed(
         return Insert(queue="b")
 
     async def run() -> None:
-        async with _connected(database_url) as engine:
+        async with connected(database_url) as engine:
             worker = Worker(work, handle, "a", engine=engine, retry=ImmediateRetries(0))
             await worker.run_async(until_empty=True)
 
