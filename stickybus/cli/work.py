@@ -55,6 +55,9 @@ WithoutValues = Annotated[
 AnyJson = Annotated[
     bool, typer.Option("--json", "-j", help="Write JSON to standard output, for programs.")
 ]
+PrivateKey = Annotated[
+    Path | None, typer.Option(help="Its private key, in PEM.", show_default=False)
+]
 
 
 def opening(
@@ -84,9 +87,7 @@ def opening(
     certificate_file: Annotated[
         Path | None, typer.Option(help="The client's own certificate, in PEM.", show_default=False)
     ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option(help="Its private key, in PEM.", show_default=False)
-    ] = None,
+    key_file: PrivateKey = None,
 ) -> Opening:
     """Open the work queue of these options."""
     files = (ca_file, certificate_file, key_file)
