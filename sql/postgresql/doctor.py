@@ -152,7 +152,7 @@ def _tables(connection: Connection, scope: Scope) -> list[Row[Any]]:
     return list(connection.execute(statement, {"tables": scope.names}))
 
 
-_quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+_quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]  # not typed there
 
 
 def _storage_settings(scope: Scope) -> dict[str, str]:

@@ -82,7 +82,8 @@ class _InsideTrigger(SQLiteCompiler):
     ) -> str:
         if bindparam.required:
             return f'NEW."{bindparam.key}"'
-        return str(super().visit_bindparam(bindparam, *arguments, **options))  # type: ignore[no-untyped-call]
+        written = super().visit_bindparam(bindparam, *arguments, **options)  # type: ignore[no-untyped-call]  # not typed there
+        return str(written)
 
 
 class SQLiteMoves(Statements):
