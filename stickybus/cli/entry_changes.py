@@ -19,7 +19,7 @@ from stickybus.cli.entry_options import (
     keys_of,
 )
 from stickybus.cli.exit_codes import BAD_DATA
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
@@ -62,7 +62,7 @@ def retry(
 
       stickybus entries retry 4711 4712 --table notifications
     """
-    seconds = None if wait is None else duration(wait).total_seconds()
+    seconds = None if wait is None else parsed_duration(wait).total_seconds()
     with maintained(url, table) as maintenance, inspected(url) as inspector:
 
         def one(record_id: int) -> dict[str, Any]:

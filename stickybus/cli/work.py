@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 import typer
 
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.target import connected, url_of
 from stickybus.cli.usage import UsageError
 from work_queue.document import Doc
@@ -115,7 +115,7 @@ def seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return duration(text).total_seconds()
+        return parsed_duration(text).total_seconds()
 
 
 def value_of(text: str) -> Any:
