@@ -120,8 +120,6 @@ class Rescheduling(Scheduling):
             self._engine.poster.freed(connection)
         return removed
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     async def update_async(
         self,
         record_id: int,

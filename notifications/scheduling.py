@@ -204,8 +204,6 @@ class Scheduling(Reads, QueueKeys):
             key="postings",
         )
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     @overload
     async def schedule_async(
         self,

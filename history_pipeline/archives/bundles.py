@@ -10,20 +10,19 @@ always read from its own file.
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from history_pipeline.archives.archive_log import ArchiveLog
-from history_pipeline.archives.manifest import Manifest, manifest_numbers, manifest_path
+from history_pipeline.archives.manifest import Manifest, manifest_numbers, manifest_path, numbers_of
 from history_pipeline.archives.storage import ReadableStorage, Storage
 from history_pipeline.errors import ArchiveDamagedError
 
 SIZE = 64
 """Manifests of a bundle. Of thousands, about as many bundles are read as single files."""
-_NAME = re.compile(r"(\d{8})\.bundle")
+_SUFFIX = ".bundle"
 
 
 def bundled_manifests(log: ArchiveLog[ReadableStorage]) -> list[Manifest]:
@@ -35,7 +34,7 @@ def bundled_manifests(log: ArchiveLog[ReadableStorage]) -> list[Manifest]:
     names = log.storage.names("manifests")
     numbers = manifest_numbers(names)
     before = set(numbers[:-1])
-    bundles = [last for last in _bundles(names) if before.issuperset(_span(last))]
+    bundles = [last for last in numbers_of(names, _SUFFIX) if before.issuperset(_span(last))]
     if not bundles:
         return log.manifests()
     try:
@@ -56,7 +55,7 @@ def write_bundles(log: ArchiveLog[Storage], manifests: Sequence[Manifest]) -> No
     Their bytes depend on nothing else: two runs that write one at once write the same.
     """
     lasts = range(SIZE, len(manifests), SIZE)
-    there = _bundles(log.storage.names("manifests")) if lasts else ()
+    there = numbers_of(log.storage.names("manifests"), _SUFFIX) if lasts else ()
     for last in lasts:
         if last not in there and last - SIZE + 1 >= _unproven(manifests):
             contents = log.storage.read_all([manifest_path(number) for number in _span(last)])
@@ -90,13 +89,8 @@ def _unproven(manifests: Sequence[Manifest]) -> int:
     return max(one.number for one in manifests if one.previous_sha256 is None)
 
 
-def _bundles(names: Iterable[str]) -> Collection[int]:
-    """The numbers of the bundles, ascending, from the names in the folder of manifests."""
-    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
-
-
 def _bundle_path(last: int) -> str:
-    return f"manifests/{last:08}.bundle"
+    return f"manifests/{last:08}{_SUFFIX}"
 
 
 def _span(last: int) -> range:

@@ -29,7 +29,6 @@ from history_pipeline.rows.parts import Part
 _SEALED = re.compile(rb'(.*),\n  "sha256": "([0-9a-f]{64})"\n}\n', re.DOTALL)
 """A manifest's bytes before its last field, and the SHA-256 of these in that field."""
 _RUN_DATE = "%Y%m%dT%H%M%S%fZ"
-_NAME = re.compile(r"(\d{8})\.json")
 
 
 class Kind(StrEnum):
@@ -193,7 +192,13 @@ def manifest_path(number: int) -> str:
 
 def manifest_numbers(names: Iterable[str]) -> list[int]:
     """The numbers of all manifests, ascending, from the names in their folder."""
-    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
+    return numbers_of(names, ".json")
+
+
+def numbers_of(names: Iterable[str], suffix: str) -> list[int]:
+    """The numbers, ascending, of the names that are eight digits and a suffix."""
+    form = re.compile(rf"(\d{{8}}){re.escape(suffix)}")
+    return sorted(int(match[1]) for name in names if (match := form.fullmatch(name)))
 
 
 def decoded(content: bytes, where: str) -> Manifest:

@@ -70,7 +70,7 @@ def rows_of_ids(
     schema: pa.Schema,
     ids: Sequence[int],
     *,
-    where: Sequence[ColumnElement[bool]] = (),
+    where: Sequence[ColumnElement[bool]],
 ) -> Iterator[pa.RecordBatch]:
     """As `pages`, the rows of the given ids that are there and meet `where`."""
     statement, ordered = _selecting(database, table, schema, where)
@@ -87,7 +87,7 @@ def rows_of_ids(
 
 
 def _selecting(
-    database: Database, table: Table, schema: pa.Schema, where: Sequence[ColumnElement[bool]] = ()
+    database: Database, table: Table, schema: pa.Schema, where: Sequence[ColumnElement[bool]]
 ) -> tuple[Select[Any], pa.Schema]:
     """A statement for the columns of `schema` with the id first, and the schema of its rows."""
     names = [_ID, *(name for name in schema.names if name != _ID)]

@@ -43,26 +43,24 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._only_until: datetime | None = None
 
-    # Spark's names, from here on.
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Before the first row, or after the option `after`."""
         return Position.start(self.options.after).offset()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
         """Return the approximate rows of a batch.
 
         Rows that ended in the same microsecond stay together.
         """
         return ReadMaxRows(self.options.max_rows_per_batch)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Set the end of this query: what is settled now."""
         self._only_until = self._planning(
             lambda plan: plan.frontier(Position.start(self.options.after))
         )
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """The position after the next batch; `start` if there is nothing to hand over."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
 

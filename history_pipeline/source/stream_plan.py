@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from sqlalchemy import ColumnElement, Table, and_, func, literal, select
+from sqlalchemy import ColumnElement, Select, Table, and_, func, literal, select
 
 from history_pipeline.errors import StreamLossError
 from history_pipeline.source.batches import record_batch
@@ -162,7 +162,7 @@ class StreamPlan:
             found |= set(self._rows(statement))
         return found
 
-    def _rows(self, statement: Any) -> list[int]:
+    def _rows(self, statement: Select[Any]) -> list[int]:
         return self._database.fetch(
             lambda connection: list(connection.execute(statement).scalars())
         )

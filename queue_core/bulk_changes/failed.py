@@ -138,8 +138,6 @@ class FailedEntries(BulkChange):
         wanted = self._ended(filters, State.FAILED)
         return self._change(change, wanted, dry_run=dry_run, progress=progress, stop=stop)
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     async def dead_letters_async(self, **options: Unpack[DeadLetterOptions]) -> list[Entry]:
         """Awaitable twin of `dead_letters`, in a thread."""
         return await asyncio.to_thread(lambda: self.dead_letters(**options))

@@ -125,8 +125,6 @@ class WaitingEntries(BulkChange):
         """
         return self._remove({}, dry_run=dry_run, progress=progress, stop=stop)
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     async def remove_all_async(self, **options: Unpack[WaitingOptions]) -> BulkResult:
         """Awaitable twin of `remove_all`, in a thread, which calls `progress` and `stop`."""
         return await asyncio.to_thread(lambda: self.remove_all(**options))

@@ -268,8 +268,6 @@ class Node:
         if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
             log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
 
-    # -- members ----------------------------------------------------------------------------------
-
     def announce(self) -> None:
         """Write the queues that the members serve."""
         with self._telling:

@@ -14,7 +14,7 @@ table is served before it claims anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -296,7 +296,7 @@ class Reaper:
                 member.reaped(reaped)
                 member.failed(failed)
 
-    def _forget(self, rows: Any) -> None:
+    def _forget(self, rows: Iterable[Row[Any]]) -> None:
         now = self._node.clock.now()
         for row in rows:
             if (now - row.beat_date).total_seconds() > FORGET_SECONDS:

@@ -71,8 +71,6 @@ class SilenceWatch:
         )
         return 0.0 if steady_from is None else now - max(self._seen[row.name].since, steady_from)
 
-    # -- lanes without a node ---------------------------------------------------------------------
-
     def missed(self, rows: Mapping[str, Row[Any]]) -> bool:
         """Whether a lane is known that has no node, and none by these rows either."""
         self._missed = {lane: since for lane, since in self._missed.items() if lane not in rows}

@@ -92,8 +92,6 @@ class FaceDeletions(FacePart):
             search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
         )
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     async def truncate_history_async(self, **options: Unpack[TruncateOptions]) -> int:
         """Awaitable twin of `truncate_history`, in a thread, which calls `progress`."""
         return await asyncio.to_thread(lambda: self.truncate_history(**options))

@@ -140,8 +140,6 @@ class FaceEntries(FacePart):
         """
         return self._maintenance.discard(record_id, connection=connection)
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     async def retry_async(
         self,
         record_id: int,

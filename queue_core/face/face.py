@@ -96,8 +96,6 @@ class Face(FaceListeners, FaceHealth, FaceStatistics, FaceDeletions, FaceEntries
     ) -> None:
         self.close()
 
-    # -- awaitable twins --------------------------------------------------------------------------
-
     async def start_async(self) -> Self:
         """Awaitable twin of `start`, in a thread."""
         return await asyncio.to_thread(self.start)

@@ -60,6 +60,11 @@ class Feed:
         return self._listener_id
 
     @property
+    def capacity(self) -> int:
+        """The most entries that it holds."""
+        return self._capacity
+
+    @property
     def dropped(self) -> int:
         """The entries that it has dropped, because it was full."""
         return self._dropped
@@ -110,12 +115,8 @@ class Feeds:
         if not is_number(capacity) or capacity < 1:
             raise not_allowed("capacity", capacity, "an integer of 1 or more")
         feed = self._feeds.setdefault(name, Feed(name, capacity))
-        if feed._capacity != capacity:  # noqa: SLF001 -- of this module
-            raise not_allowed(
-                "capacity",
-                capacity,
-                f"{feed._capacity}, as {name!r} listens already",  # noqa: SLF001
-            )
+        if feed.capacity != capacity:
+            raise not_allowed("capacity", capacity, f"{feed.capacity}, as {name!r} listens already")
         return feed
 
     def forget(self, listener_id: str) -> bool:

@@ -124,13 +124,13 @@ class Dependencies:
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
         ended = {one.entry.record_id: one.state for one in endings}
-        self._spread(connection, ended, BATCH, lent=lent)
+        self._spread(connection, ended, lent=lent)
 
     def _spread(
-        self, connection: Connection, ended: dict[int, State], left: int, *, lent: bool = False
+        self, connection: Connection, ended: dict[int, State], *, lent: bool = False
     ) -> None:
-        """Note ends, decide about up to `left` waiting entries, and go on with the cancelled."""
-        now = self._clock.now()
+        """Note ends, decide about up to `BATCH` waiting entries, and go on with the cancelled."""
+        now, left = self._clock.now(), BATCH
         while ended:
             rows = self.statements.of_awaited(connection, self._table, ids=list(ended))
             for state in sorted(set(ended.values())):
@@ -210,7 +210,7 @@ class Dependencies:
         cancelled, held = self._decide(connection, sorted({row.waiter_id for row in rows}))
         again = [wait for wait in later if wait.waiter_id in held]
         self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
-        self._spread(connection, cancelled, BATCH)
+        self._spread(connection, cancelled)
 
     def _learn(
         self, connection: Connection, ids: Sequence[int]

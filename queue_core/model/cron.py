@@ -91,7 +91,7 @@ def _exists(day: str, month: str) -> bool:
 def _after_in_zone(
     zone: ZoneInfo,
     next_wall_time: Callable[[datetime], datetime | None],
-    every_hour: bool,  # noqa: FBT001 - bound by partial, nobody reads a call of it
+    every_hour: bool,  # noqa: FBT001 -- bound by partial, nobody reads a call of it
     date: datetime,
 ) -> datetime | None:
     """The first moment after `date` whose wall-clock time in `zone` is due.

@@ -31,17 +31,17 @@ class StoredPayload(Protocol):
     """The facts that an entry tells about its payload."""
 
     @property
-    def record_id(self) -> int: ...  # noqa: D102 - see Entry
+    def record_id(self) -> int: ...  # noqa: D102 -- see Entry
     @property
-    def queue_name(self) -> str: ...  # noqa: D102
+    def queue_name(self) -> str: ...  # noqa: D102 -- as above
     @property
-    def class_name(self) -> str: ...  # noqa: D102
+    def class_name(self) -> str: ...  # noqa: D102 -- as above
     @property
-    def event_json(self) -> str | None: ...  # noqa: D102
+    def event_json(self) -> str | None: ...  # noqa: D102 -- as above
     @property
-    def event_bytes(self) -> bytes | None: ...  # noqa: D102
+    def event_bytes(self) -> bytes | None: ...  # noqa: D102 -- as above
     @property
-    def codec(self) -> str: ...  # noqa: D102
+    def codec(self) -> str: ...  # noqa: D102 -- as above
 
 
 class Codecs:

@@ -105,7 +105,7 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
                 return failure.now + delay
         date = policy.next_date(failure)
         return None if date is None else in_utc(date, key="next_date")
-    except BaseException as error:  # noqa: BLE001 - the user's code; the failure of its handler must be told
+    except BaseException as error:  # noqa: BLE001 -- the user's code; the failure of its handler must be told
         with suppress(BaseException):  # the handler's error may be of a class that takes no notes
             failure.error.add_note(
                 f"No retry: {shown(policy)} failed with {type(error).__name__}: {text_of(error)}"

@@ -20,6 +20,7 @@ from queue_core.model.lanes import (
     is_node_lane,
     is_paused,
 )
+from queue_core.model.pause import Pause
 from queue_core.model.states import State
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.limit_causes import limited
@@ -28,23 +29,9 @@ from queue_core.reading.reason import Fact, Reason
 
 
 def _paused(case: Case) -> Iterator[Reason]:
-    known = {
-        name
-        for _, served in case.serving
-        for names in [served.get("subscribers", {}).get(case.entry.class_name, [])]
-        if not isinstance(names, str)
-        for name in names
-    }
+    known = _handlers(case)
     for pause in case.pauses:
-        if pause.order_key is not None and (
-            not carries(case.entry.headers, KEY_MARK)
-            or pause.order_key != order_key_of(case.entry.headers)
-        ):
-            continue
-        waits = case.entry.lane == pause.lane or pause.handler in known
-        if pause.handler is not None and (
-            not waits or isinstance(case.progress.get(pause.handler), bool)
-        ):
+        if not _concerns(pause, case, known):
             continue
         of = "The queue" if pause.handler is None else f"Its handler {pause.handler}"
         of = of if pause.order_key is None else f"Its order key {pause.order_key}"
@@ -62,6 +49,33 @@ def _paused(case: Case) -> Iterator[Reason]:
                 "until": pause.until,
             },
         )
+
+
+def _handlers(case: Case) -> set[str]:
+    """The handlers of its type that live nodes tell of."""
+    return {
+        name
+        for _, served in case.serving
+        for names in [served.get("subscribers", {}).get(case.entry.class_name, [])]
+        if not isinstance(names, str)
+        for name in names
+    }
+
+
+def _concerns(pause: Pause, case: Case, known: set[str]) -> bool:
+    """Whether a pause holds up the entry, for which there are the handlers `known`."""
+    headers = case.entry.headers
+    if pause.order_key is not None and (
+        not carries(headers, KEY_MARK) or pause.order_key != order_key_of(headers)
+    ):
+        return False
+    if pause.handler is None:
+        return True
+    waits = case.entry.lane == pause.lane or pause.handler in known
+    return waits and not isinstance(case.progress.get(pause.handler), bool)
+
+
+def _resumed(case: Case) -> Iterator[Reason]:
     lanes = {RETURNING, *(one.lane for one in case.pauses)}
     lanes |= {circuit_lane(one.queue_name, one.handler) for one in case.circuits}
     if is_paused(case.entry.lane) and case.entry.lane not in lanes:
@@ -289,6 +303,7 @@ def _lane_of_absent_node(case: Case) -> Iterator[Reason]:
 Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
+    _resumed,
     _circuit_open,
     limited,
     _parked,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from operator import attrgetter
+from types import FrameType
 from typing import Generic, Never, Self, TypeVar, overload
 
 T = TypeVar("T")
@@ -26,12 +27,13 @@ def deprecated(old: str, new: str) -> None:
 
 def _users_level() -> int:
     """The distance from `deprecated` to the first frame that is not the library's."""
-    level, frame = 1, sys._getframe(2)  # noqa: SLF001 -- as the warnings module itself does
+    level = 1
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 -- as the warnings module itself does
     while frame is not None:
         level += 1
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY:
             break
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return level
 
 

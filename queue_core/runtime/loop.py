@@ -92,7 +92,7 @@ class Loop:
         longest = min(
             self._longest_backoff_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 100)
         )
-        pause = random.uniform(0.5, 1.0) * longest  # noqa: S311
+        pause = random.uniform(0.5, 1.0) * longest  # noqa: S311 -- spreads them
         expected = isinstance(error, SQLAlchemyError)
         log.warning(
             "loop_failed",

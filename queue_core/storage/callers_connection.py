@@ -23,6 +23,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.shown import a_kind
 from queue_core.storage.tables_of_caller import (
     check_map,
@@ -95,7 +96,7 @@ class Borrowed:
             _pending.setdefault(self.connection, []).append(announce)
 
 
-def borrow(callers: Any, database: Database, schema: str | None) -> Borrowed:
+def borrow(callers: CallersConnection | None, database: Database, schema: str | None) -> Borrowed:
     """Wrap the value that a user passes as `connection=`.
 
     `schema` is that of the tables; None if they are named without one.

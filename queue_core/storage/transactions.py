@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, SQLAlchemyError
 
 from queue_core.errors import DatabaseUnreachableError, ForkedError, PayloadTooLargeError
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain, unusable
 from queue_core.storage.unreachable import unreachable
@@ -46,12 +47,12 @@ class Transactions:
 
     # -- time -------------------------------------------------------------------------------------
 
-    def now(self, callers: Any = None) -> datetime:
+    def now(self, callers: CallersConnection | None = None) -> datetime:
         """The time by the database's clock; see `keep_time`."""
         self.keep_time(callers)
         return self.clock.now()
 
-    def keep_time(self, callers: Any = None) -> None:
+    def keep_time(self, callers: CallersConnection | None = None) -> None:
         """Read the database's clock, unless it was read a short while ago.
 
         Beats read it where a node runs.
@@ -116,7 +117,7 @@ class Transactions:
 
     # -- transactions -----------------------------------------------------------------------------
 
-    def borrow(self, callers: Any, queue_name: str | None = None) -> Borrowed:
+    def borrow(self, callers: CallersConnection | None, queue_name: str | None = None) -> Borrowed:
         """The caller's connection; see `queue_core.storage.callers_connection`.
 
         `queue_name`: the queue that an error names.
@@ -126,7 +127,9 @@ class Transactions:
         except InvalidRequestError as error:  # a question to the server was refused
             raise unusable(error, queue_name) from error
 
-    def inside(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def inside(
+        self, callers: CallersConnection | None, queue_name: str, work: Callable[[Connection], T]
+    ) -> T:
         """Run `work` in the caller's transaction. Errors are raised and never retried.
 
         The transaction is lost already.
@@ -152,13 +155,17 @@ class Transactions:
                 raise
             raise explained from error
 
-    def write(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def write(
+        self, callers: CallersConnection | None, queue_name: str, work: Callable[[Connection], T]
+    ) -> T:
         """Run `work` in the caller's transaction if one is given, else in one of its own."""
         if callers is not None:
             return self.inside(callers, queue_name, work)
         return self.reaching(lambda: self.database.write(work))
 
-    def write_raced(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def write_raced(
+        self, callers: CallersConnection | None, queue_name: str, work: Callable[[Connection], T]
+    ) -> T:
         """As `write`, for work that adds a row unless it finds it: another may add it meanwhile.
 
         In the caller's transaction, an IntegrityError says so. In one of its own, `work` is run
@@ -171,7 +178,9 @@ class Transactions:
                 raise
             return self.write(None, queue_name, work)
 
-    def read(self, callers: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def read(
+        self, callers: CallersConnection | None, queue_name: str, work: Callable[[Connection], T]
+    ) -> T:
         """As `write`, for work that only reads."""
         if callers is not None:
             return self.inside(callers, queue_name, work)

@@ -113,7 +113,7 @@ class Engines:
     def _open(self, use: Use, **changes: Any) -> Engine:
         engine = self._bare(execution_options={OURS: use}, **changes)
         if isinstance(engine.pool, QueuePool):
-            engine.pool._pool = IdleConnections(engine.pool.size())  # noqa: SLF001
+            engine.pool._pool = IdleConnections(engine.pool.size())  # noqa: SLF001 -- no public name
         self.dialect.prepare(engine)
         self._give_up_stale_sessions(engine)
         event.listen(engine, "connect", self._count)
@@ -128,7 +128,7 @@ class Engines:
         def is_disconnect(error: Any, connection: Any, cursor: Any) -> bool:
             return stale(error) or broken(error, connection, cursor)
 
-        engine.dialect.is_disconnect = is_disconnect  # type: ignore[method-assign,assignment]
+        engine.dialect.is_disconnect = is_disconnect  # type: ignore[method-assign,assignment]  # this engine's alone
 
     @property
     def all(self) -> list[Engine]:

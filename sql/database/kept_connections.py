@@ -170,6 +170,6 @@ def _give_up(held: list[Connection]) -> None:
 
 
 def _age_seconds(connection: Connection) -> float:
-    record: Any = connection.connection._connection_record  # noqa: SLF001
+    record: Any = connection.connection._connection_record  # noqa: SLF001 -- the age has no public name
     age: float = time.time() - record.starttime
     return age

@@ -49,6 +49,16 @@ class Finding:
 
 
 PAGE = "docs/how-to/doctor.md"
+_WHOLE = 9.95
+"""From here on a number has two digits before its point."""
+_UNITS = (
+    (86_400.0, "d"),
+    (3_600.0, "h"),
+    (60.0, "min"),
+    (1.0, "s"),
+    (0.001, "ms"),
+    (0.000_001, "µs"),
+)
 
 
 def unchecked(check: str, subject: str, why: str, cure: str = "") -> Finding:
@@ -62,8 +72,15 @@ def counted(entries: int) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A length of time in words, such as `3 h`."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s"
+    """A length of time to two or three digits, such as `1.2 h` or `35 min`."""
+    size = abs(seconds)
+    # What would be rounded to 1,000 of a unit, or to 60 of it, is one of the next.
+    least, unit = next(
+        ((least, unit) for least, unit in _UNITS if size >= least * 0.9995), _UNITS[-1]
+    )
+    number = seconds / least
+    return (
+        f"{number:,.0f} {unit}"
+        if abs(number) >= _WHOLE or number == round(number)
+        else f"{number:.1f} {unit}"
+    )

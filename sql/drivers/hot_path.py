@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Dialect
+from sqlalchemy import Connection, Dialect, Select, UpdateBase
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
@@ -39,6 +39,7 @@ class Use(Enum):
     """As AUTOCOMMIT, each an INSERT of its parameters."""
 
 
+Statement: TypeAlias = Select[Any] | UpdateBase
 Write = Callable[[Any], Any]
 """Makes of a value the one that the driver takes."""
 
@@ -57,8 +58,8 @@ class Prepared:
     Its parameters and its answers are converted as SQLAlchemy does.
     """
 
-    def __init__(self, statement: Any, dialect: Dialect) -> None:
-        compiled = statement.compile(dialect=dialect)
+    def __init__(self, statement: Statement, dialect: Dialect) -> None:
+        compiled: Any = statement.compile(dialect=dialect)
         self.text = str(compiled)
         self._constants: Mapping[str, Any] = compiled.params
         self._order: Sequence[str] | None = compiled.positiontup if compiled.positional else None

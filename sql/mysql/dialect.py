@@ -147,8 +147,8 @@ class MySQL(Dialect):
             # For connections too that are made in another engine's way; PyMySQL has no public name
             # to set them by.
             connection._read_timeout = limits.answer  # noqa: SLF001
-            connection._write_timeout = limits.answer  # noqa: SLF001
-            keep_alive(connection._sock, limits.statement)  # noqa: SLF001
+            connection._write_timeout = limits.answer  # noqa: SLF001 -- as above
+            keep_alive(connection._sock, limits.statement)  # noqa: SLF001 -- as above
             with connection.cursor() as cursor:
                 cursor.execute(statement)
                 cursor.execute(isolation)
@@ -173,7 +173,7 @@ class MySQL(Dialect):
 
     def check_open(self, driver: Any) -> None:
         check_socket(driver._sock.fileno())  # noqa: SLF001 -- its socket has no public name
-        if driver._secure:  # noqa: SLF001
+        if driver._secure:  # noqa: SLF001 -- as above
             tls_errors.forget()
 
     def is_idle(self, driver: Any) -> bool:

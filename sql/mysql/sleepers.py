@@ -94,12 +94,12 @@ def _woken(driver: Any, bell: Bell) -> bool | None:
     if bell.rung:
         return None
     try:
-        driver._read_query_result()  # noqa: SLF001
+        driver._read_query_result()  # noqa: SLF001 -- of a statement that was only sent
     except Exception as error:
         if error.args[:1] != (_INTERRUPTED,):
             raise
         return True
-    return bool(driver._result.rows[0][0])  # noqa: SLF001
+    return bool(driver._result.rows[0][0])  # noqa: SLF001 -- as above
 
 
 class SleepersNotifier:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     FromClause,
     Select,
     Table,
+    Update,
     bindparam,
     text,
     update,
@@ -68,20 +69,20 @@ class MySQLStatements(Statements):
         return whole_rows.read(self._rows(connection, statement, parameters))
 
     @memoized_property
-    def _due_entries(self) -> Any:
+    def _due_entries(self) -> Select[Any]:
         return self._due(*self._whole)
 
     @memoized_property
-    def _due_reserved(self) -> Any:
+    def _due_reserved(self) -> Select[Any]:
         return self._due(*self._whole).where(self._reserve_stands())
 
     @memoized_property
-    def _owned_of_limit(self) -> Any:
+    def _owned_of_limit(self) -> Select[Any]:
         hint = f"FORCE INDEX ({self.tables.claim_index})"
         return self._by_claims(super()._owned_of_limit).with_hint(self.main, hint)
 
     @memoized_property
-    def _take(self) -> Any:
+    def _take(self) -> Update:
         # The driver writes the list into the text.
         among = self.main.c.record_id.op("IN")(bindparam("ids"))
         return self._by_id(self.main, update(self.main)).where(among).values(**self._taken())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, bindparam, update
+from sqlalchemy import Connection, Select, Table, Update, bindparam, update
 from sqlalchemy.util import memoized_property
 
 from sql.statements.work.counts import WorkCounts
@@ -37,11 +37,11 @@ class MySQLWorkTasks(WorkTasks):
         return statement.with_hint(self.table, "FORCE INDEX (work_tasks_leases)")
 
     @memoized_property
-    def _first(self) -> Any:
+    def _first(self) -> Select[Any]:
         return self._available(*self.columns)
 
     @memoized_property
-    def _take(self) -> Any:
+    def _take(self) -> Update:
         # The driver writes the list into the text.
         among = self.table.c.task_id.op("IN")(bindparam("ids"))
         return (

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, text
+from sqlalchemy import Connection, Row, TextClause, bindparam, text
 from sqlalchemy.dialects import postgresql
 
 from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
@@ -135,7 +135,7 @@ def dead_rows(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
-def _of_tables(statement: str) -> Any:
+def _of_tables(statement: str) -> TextClause:
     """A statement on `ours`: the tables of `:tables` that an unqualified name reaches."""
     ours = (
         "WITH ours AS (SELECT oid FROM pg_class WHERE relkind IN ('r', 'p') AND relname IN :tables "
@@ -152,7 +152,7 @@ def _tables(connection: Connection, scope: Scope) -> list[Row[Any]]:
     return list(connection.execute(statement, {"tables": scope.names}))
 
 
-_quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+_quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]  # not typed there
 
 
 def _storage_settings(scope: Scope) -> dict[str, str]:

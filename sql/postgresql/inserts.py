@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, bindparam, cast, func, insert, select, true
+from sqlalchemy import Connection, Insert, Select, bindparam, cast, func, insert, select, true
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
@@ -93,7 +93,7 @@ class PostgreSQLInserts(Statements):
         return list(connection.execute(self._insert, list(rows)).scalars())
 
     @memoized_property
-    def _insert(self) -> Any:
+    def _insert(self) -> Insert:
         return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
 
     def _by_values(self, connection: Connection, rows: Rows) -> None:
@@ -174,7 +174,7 @@ class PostgreSQLInserts(Statements):
         )
 
     @memoized_property
-    def _reserve(self) -> Any:
+    def _reserve(self) -> Select[Any]:
         named = cast(func.pg_get_serial_sequence(bindparam("table"), "record_id"), REGCLASS).label(
             "sequence"
         )

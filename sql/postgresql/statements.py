@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
     FromClause,
+    Insert,
+    UpdateBase,
     any_,
     bindparam,
     delete,
@@ -68,7 +69,7 @@ class PostgreSQLStatements(PostgreSQLInserts, PostgreSQLPlaces):
         return encoded(endings)
 
     @memoized_property
-    def _finish(self) -> Any:
+    def _finish(self) -> Insert:
         past, batch = self.past, self._batch()
         outcome = {name: batch.c[name].label(f"outcome_{name}") for name in OUTCOME_COLUMNS}
         finished = delete(self.main).where(*self._held(batch))
@@ -80,7 +81,7 @@ class PostgreSQLStatements(PostgreSQLInserts, PostgreSQLPlaces):
         return moved.returning(past.c.record_id)
 
     @memoized_property
-    def _finish_unkept(self) -> Any:
+    def _finish_unkept(self) -> UpdateBase:
         held = self._held(self._batch())
         return delete(self.main).where(*held).returning(self.main.c.record_id)
 

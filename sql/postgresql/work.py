@@ -10,6 +10,7 @@ from sqlalchemy import (
     Connection,
     Integer,
     Row,
+    Select,
     String,
     any_,
     bindparam,
@@ -52,7 +53,7 @@ class PostgreSQLWorkTasks(WorkTasks):
         return [self._fact_row(*row) for row in self._rows(connection, self._end, end)]
 
     @memoized_property
-    def _end(self) -> Any:
+    def _end(self) -> Select[Any]:
         tasks, past, counts = self.table, self.past, self.counts
         now, by = bindparam("now", type_=UtcDateTime()), bindparam("by", type_=String())
         finisher = bindparam("finisher", type_=String())

@@ -35,6 +35,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     FromClause,
+    Insert,
     Select,
     TableClause,
     Text,
@@ -81,7 +82,8 @@ class _InsideTrigger(SQLiteCompiler):
     ) -> str:
         if bindparam.required:
             return f'NEW."{bindparam.key}"'
-        return str(super().visit_bindparam(bindparam, *arguments, **options))  # type: ignore[no-untyped-call]
+        written = super().visit_bindparam(bindparam, *arguments, **options)  # type: ignore[no-untyped-call]  # not typed there
+        return str(written)
 
 
 class SQLiteMoves(Statements):
@@ -126,15 +128,15 @@ class SQLiteMoves(Statements):
     # -- statements of a move ---------------------------------------------------------------------
 
     @memoized_property
-    def _move(self) -> Any:
+    def _move(self) -> Insert:
         return insert(self._move_view)
 
     @memoized_property
-    def _ended_ids(self) -> Any:
+    def _ended_ids(self) -> Select[Any]:
         return select(self._ended.c.record_id)
 
     @memoized_property
-    def _claimed_rows(self) -> Any:
+    def _claimed_rows(self) -> Select[Any]:
         # Not those that were taken over since.
         mine = self.main.c.processing_owner == bindparam("owner")
         return self._found(self._claimed, self.columns, mine)
@@ -240,7 +242,7 @@ class SQLiteMoves(Statements):
             self._take_claimed(),
         ]
 
-    def _take_claimed(self) -> Any:
+    def _take_claimed(self) -> Insert:
         """Marks the claimed entries as taken, by an INSERT of ids that are there already.
 
         An UPDATE may not look each of them up by its id: that depends on statistics.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select
 from sqlalchemy.util import memoized_property
 
 from sql.statements.work.tasks import WorkTasks
@@ -19,7 +19,7 @@ class SQLiteWorkTasks(WorkTasks):
         return limit == 1
 
     @memoized_property
-    def _first(self) -> Any:
+    def _first(self) -> Select[Any]:
         return self._available(self.table.c.task_id)
 
     def claim(self, connection: Connection, claim: Mapping[str, Any]) -> list[Sequence[Any]]:

@@ -60,7 +60,7 @@ class SQLiteWriterLock(WriterLock):
     def begin(self) -> None:
         """See `WriterLock.begin`."""
         queue, lock = self._queue, self._lock
-        if lock._is_owned():  # noqa: SLF001
+        if lock._is_owned():  # noqa: SLF001 -- see `__init__`
             # In a signal's handler, say. It would wait for the block that it interrupts.
             raise not_begun(
                 sqlite3.OperationalError("database is locked by a writer of this thread")
@@ -75,7 +75,7 @@ class SQLiteWriterLock(WriterLock):
 
     def end(self) -> None:
         """See `WriterLock.end`."""
-        if self._wanted and self._lock._is_owned():  # noqa: SLF001
+        if self._wanted and self._lock._is_owned():  # noqa: SLF001 -- see `__init__`
             self._queue.changes += 1
             self._lock.release()
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from sql.capabilities import Capabilities
-from sql.drivers.hot_path import Prepared, driver_errors, send
+from sql.drivers.hot_path import Prepared, Statement, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables, in_schema, queue_replays
 
 S = TypeVar("S", Update, Delete)
@@ -109,10 +109,10 @@ class HotStatements:
     capabilities = Capabilities()
 
     def __init__(self) -> None:
-        self._known = dict[Any, Prepared]()
+        self._known = dict[Statement, Prepared]()
 
     def _rows(
-        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
+        self, connection: Connection, statement: Statement, parameters: Mapping[str, Any]
     ) -> list[Sequence[Any]]:
         """The rows that a statement answers with."""
         prepared = self._prepared(connection, statement)
@@ -120,12 +120,14 @@ class HotStatements:
             rows = send(connection, prepared.text, prepared.bound(parameters)).fetchall()
         return rows if self.capabilities.answers_in_utc else prepared.read(rows)
 
-    def _change(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> int:
+    def _change(
+        self, connection: Connection, statement: Statement, parameters: Mapping[str, Any]
+    ) -> int:
         """The number of rows that a statement changes."""
         prepared = self._prepared(connection, statement)
         return int(send(connection, prepared.text, prepared.bound(parameters)).rowcount)
 
-    def _prepared(self, connection: Connection, statement: Any) -> Prepared:
+    def _prepared(self, connection: Connection, statement: Statement) -> Prepared:
         prepared = self._known.get(statement)
         if prepared is None:
             prepared = self._known[statement] = Prepared(statement, connection.dialect)
@@ -149,7 +151,7 @@ class PairStatements(HotStatements):
         return self.columns
 
     def _entries(
-        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
+        self, connection: Connection, statement: Statement, parameters: Mapping[str, Any]
     ) -> list[Sequence[Any]]:
         """The rows of all of an entry's columns, by a statement that selects `_whole`."""
         return self._rows(connection, statement, parameters)

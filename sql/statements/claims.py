@@ -20,6 +20,7 @@ from sqlalchemy import (
     Row,
     Select,
     String,
+    Update,
     bindparam,
     exists,
     literal_column,
@@ -152,14 +153,14 @@ class Claims(PairStatements):
         return exists(found.with_for_update(read=True, key_share=True))
 
     @memoized_property
-    def _claim(self) -> Any:
+    def _claim(self) -> Update:
         return self._taking(self._due(self.main.c.record_id))
 
     @memoized_property
-    def _claim_reserved(self) -> Any:
+    def _claim_reserved(self) -> Update:
         return self._taking(self._due(self.main.c.record_id).where(self._reserve_stands()))
 
-    def _taking(self, due: Select[Any]) -> Any:
+    def _taking(self, due: Select[Any]) -> Update:
         # Without it a planner may run the LIMIT again for each row of a join, and take more than
         # the LIMIT says.
         listed = due.cte("due").prefix_with("MATERIALIZED")
@@ -180,14 +181,14 @@ class Claims(PairStatements):
         return in_claim_order(self._rows(connection, statement, claim.parameters()))
 
     @memoized_property
-    def _owned(self) -> Any:
+    def _owned(self) -> Select[Any]:
         return self._owned_where(self._among())
 
     @memoized_property
-    def _owned_one(self) -> Any:
+    def _owned_one(self) -> Select[Any]:
         return self._owned_where(self.main.c.record_id == bindparam("record_id"))
 
-    def _owned_where(self, condition: ColumnElement[bool]) -> Any:
+    def _owned_where(self, condition: ColumnElement[bool]) -> Select[Any]:
         main = self.main
         return select(*self._whole).where(
             condition,

@@ -60,7 +60,7 @@ class Lanes(PairStatements):
     """Entries by the lane that they stand in."""
 
     @memoized_property
-    def _due_and_next(self) -> Any:
+    def _due_and_next(self) -> Select[Any]:
         main, now = self.main, bindparam("now", type_=UtcDateTime())
         columns = list[ColumnElement[Any]]()
         for place in range(LOOKED_AT):

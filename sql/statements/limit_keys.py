@@ -15,7 +15,9 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    ScalarSelect,
     Table,
+    Update,
     and_,
     bindparam,
     delete,
@@ -87,7 +89,7 @@ class LimitKeys(Waiting):
         connection.execute(InsertNew(self._keys).inline(), rows)
 
     @memoized_property
-    def _change_key(self) -> Any:
+    def _change_key(self) -> Update:
         keys = self._keys
         mine = (keys.c.table_name == self.main.name, keys.c.lane == bindparam("of_lane"))
         return (
@@ -212,7 +214,7 @@ class LimitKeys(Waiting):
 
     # -- who waits for one ------------------------------------------------------------------------
 
-    def _first(self) -> Any:
+    def _first(self) -> ScalarSelect[Any]:
         main = self.main
         of_key = (main.c.lane == self._keys.c.lane, main.c.processing_state == AVAILABLE)
         # The last says that a lane is named: the index of claims answers nothing else.
@@ -246,7 +248,7 @@ class LimitKeys(Waiting):
         return awake
 
     @memoized_property
-    def _let_wait(self) -> Any:
+    def _let_wait(self) -> Update:
         main = self.main
         claim = [
             main.c.record_id == bindparam("id"),

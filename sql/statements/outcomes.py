@@ -14,7 +14,9 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    Delete,
     FromClause,
+    Insert,
     Integer,
     Select,
     String,
@@ -120,7 +122,7 @@ class Outcomes(PairStatements):
         ]
 
     @memoized_property
-    def _finish_insert(self) -> Any:
+    def _finish_insert(self) -> Insert:
         batch = self._batch()
         values = {name: self.main.c[name] for name in ENTRY_COLUMNS} | {
             name: batch.c[name] for name in OUTCOME_COLUMNS
@@ -130,18 +132,18 @@ class Outcomes(PairStatements):
         return insert(self.past).from_select(list(values), source)
 
     @memoized_property
-    def _still_held(self) -> Any:
+    def _still_held(self) -> Select[Any]:
         batch = self._batch()
         return select(self.main.c.record_id).where(*self._held(batch))
 
     @memoized_property
-    def _lock_held(self) -> Any:
+    def _lock_held(self) -> Select[Any]:
         batch = self._batch()
         found = self._looked_up(select(self.main.c.record_id).select_from(batch))
         return found.where(*self._held(batch)).with_for_update(of=self.main)
 
     @memoized_property
-    def _delete(self) -> Any:
+    def _delete(self) -> Delete:
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
     def batch(self, endings: Sequence[FinishRow], *, kept: bool = True) -> Batch:

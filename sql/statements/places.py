@@ -13,8 +13,12 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
+    Insert,
+    Select,
     String,
     Table,
+    Update,
     bindparam,
     delete,
     insert,
@@ -82,7 +86,7 @@ class Places(Outcomes):
         return in_schema(queue_places, self.main.schema)
 
     @memoized_property
-    def _owned_of_limit(self) -> Any:
+    def _owned_of_limit(self) -> Select[Any]:
         main, limits = self.main, self._limits
         queue_name = select(limits.c.queue_name).where(*self._of(limits)).scalar_subquery()
         return select(main.c.record_id, main.c.claim_count).where(
@@ -115,7 +119,7 @@ class Places(Outcomes):
         return [table.c.table_name == self.main.name, table.c.lane == lane]
 
     @memoized_property
-    def _terms(self) -> Any:
+    def _terms(self) -> Select[Any]:
         columns = [self._limits.c[name] for name in Terms._fields]
         return select(*columns).where(*self._of(self._limits)).with_for_update()
 
@@ -125,7 +129,7 @@ class Places(Outcomes):
         return Terms(*rows[0]) if rows else None
 
     @memoized_property
-    def _arrived(self) -> Any:
+    def _arrived(self) -> Update:
         date = bindparam("date", type_=UtcDateTime())
         return update(self._limits).where(*self._of(self._limits)).values(arrival_date=date)
 
@@ -134,7 +138,7 @@ class Places(Outcomes):
         self._change(connection, self._arrived, {"of_lane": lane, "date": arrival_date})
 
     @memoized_property
-    def _bunches(self) -> Any:
+    def _bunches(self) -> Select[Any]:
         taken = self._places
         return select(taken.c.owner, taken.c.places, taken.c.record_id).where(*self._of(taken))
 
@@ -144,12 +148,12 @@ class Places(Outcomes):
         return [Bunch(*row) for row in rows]
 
     @memoized_property
-    def _listed(self) -> Any:
+    def _listed(self) -> Select[Any]:
         taken = self._places
         return select(taken.c.owner, taken.c.claims, taken.c.record_id).where(*self._of(taken))
 
     @memoized_property
-    def _claimed_among(self) -> Any:
+    def _claimed_among(self) -> Select[Any]:
         main = self.main
         found = self._looked_up(select(main.c.record_id, main.c.claim_count))
         return found.where(self._among(), main.c.processing_state == IN_PROCESSING)
@@ -177,7 +181,7 @@ class Places(Outcomes):
         return found
 
     @memoized_property
-    def _lock_reserves(self) -> Any:
+    def _lock_reserves(self) -> Select[Any]:
         places = self._places
         reserved = select(places.c.owner).where(*self._of(places), places.c.record_id < 0)
         return reserved.with_for_update()
@@ -187,7 +191,7 @@ class Places(Outcomes):
         return [row[0] for row in self._rows(connection, self._lock_reserves, {"of_lane": lane})]
 
     @memoized_property
-    def _free_own(self) -> Any:
+    def _free_own(self) -> Delete:
         places = self._places
         mine = places.c.owner == bindparam("owner", type_=String())
         return delete(places).where(*self._of(places), mine)
@@ -226,7 +230,7 @@ class Places(Outcomes):
         return [Bunch(owner, len(claims)) for owner, claims in held.items()]
 
     @memoized_property
-    def _free_places(self) -> Any:
+    def _free_places(self) -> Delete:
         return delete(self._places).where(*self._of(self._places))
 
     def free_places(self, connection: Connection, *, lane: str) -> None:
@@ -234,7 +238,7 @@ class Places(Outcomes):
         self._change(connection, self._free_places, {"of_lane": lane})
 
     @memoized_property
-    def _take_places(self) -> Any:
+    def _take_places(self) -> Insert:
         columns = self._places.c
         return (
             insert(self._places)

@@ -121,7 +121,7 @@ def store(made: Table, **parameters: float) -> None:
     """
     settings = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     made.info[STORAGE] = settings
-    statement: Any = DDL(f"ALTER TABLE %(fullname)s SET ({settings})")  # type: ignore[no-untyped-call]
+    statement: Any = DDL(f"ALTER TABLE %(fullname)s SET ({settings})")  # type: ignore[no-untyped-call]  # not typed there
     event.listen(made, "after_create", statement.execute_if(dialect="postgresql"))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from queue_core.errors import DatabaseUnreachableError
 from sql.doctor.finding import Finding, Severity
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.output import plural, say, write_json, write_table
 from stickybus.cli.target import Json, Url, inspected, url_of
 
@@ -52,7 +52,7 @@ def doctor(
     """
     from queue_core.doctor.examination import worst_first
 
-    seconds = duration(transaction_age).total_seconds()
+    seconds = parsed_duration(transaction_age).total_seconds()
     target = url_of(url)
     # Findings without a connection first: they may be why none opens.
     found = _outside(target.get_backend_name(), url, integrity=integrity)

@@ -20,6 +20,7 @@ from stickybus.cli.entry_options import (
     Limit,
     Payload,
     Queue,
+    RecordId,
     keys_of,
 )
 from stickybus.cli.entry_output import facts_of, write_entries
@@ -101,7 +102,7 @@ def list_entries(
 
 @app.command()
 def show(
-    record_id: Annotated[int, typer.Argument(metavar="ID", help="Record id.", show_default=False)],
+    record_id: RecordId,
     *,
     archive: Annotated[
         str | None,
@@ -175,7 +176,7 @@ def _archived(archive: str, table: str, record_id: int) -> list[Located]:
 
 @app.command()
 def explain(
-    record_id: Annotated[int, typer.Argument(metavar="ID", help="Record id.", show_default=False)],
+    record_id: RecordId,
     *,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,

@@ -9,9 +9,17 @@ import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.model.states import State
-from stickybus.cli.entry_options import DEFAULT_TABLE, Key1, Key2, Queue, keys_of
+from stickybus.cli.entry_options import (
+    DEFAULT_TABLE,
+    AllSubscribers,
+    Key1,
+    Key2,
+    Queue,
+    SomeIds,
+    keys_of,
+)
 from stickybus.cli.exit_codes import BAD_DATA
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
@@ -25,9 +33,7 @@ Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", s
 def retry(
     record_ids: Ids,
     *,
-    all_subscribers: Annotated[
-        bool, typer.Option("--all-subscribers", help="Run those that had succeeded, too.")
-    ] = False,
+    all_subscribers: AllSubscribers = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also entries that were tried again before.")
     ] = False,
@@ -56,7 +62,7 @@ def retry(
 
       stickybus entries retry 4711 4712 --table notifications
     """
-    seconds = None if wait is None else duration(wait).total_seconds()
+    seconds = None if wait is None else parsed_duration(wait).total_seconds()
     with maintained(url, table) as maintenance, inspected(url) as inspector:
 
         def one(record_id: int) -> dict[str, Any]:
@@ -156,9 +162,7 @@ def release(
 
 
 def remove(
-    record_ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID...]", help="Record ids.", show_default=False)
-    ] = None,
+    record_ids: SomeIds = None,
     *,
     key1: Key1 = None,
     key2: Key2 = None,

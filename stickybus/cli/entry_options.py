@@ -31,6 +31,23 @@ AnyTable = Annotated[
     str | None,
     typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
 ]
+AnyQueue = Annotated[
+    str | None,
+    typer.Option("--queue", help="Only of this queue. Default: all.", show_default=False),
+]
+RecordId = Annotated[int, typer.Argument(metavar="ID", help="Record id.", show_default=False)]
+SomeIds = Annotated[
+    list[int] | None, typer.Argument(metavar="[ID...]", help="Record ids.", show_default=False)
+]
+AllSubscribers = Annotated[
+    bool, typer.Option("--all-subscribers", help="Run those that had succeeded, too.")
+]
+LimitedBy = Annotated[
+    str | None,
+    typer.Option(
+        help="Author of the limit. Default: your user name and machine.", show_default=False
+    ),
+]
 Limit = Annotated[int, typer.Option(min=1, help="At most this number.")]
 Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
 

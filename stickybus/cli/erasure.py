@@ -10,7 +10,7 @@ import typer
 
 from history_pipeline.extras import check_arrow
 from stickybus.cli.archive_options import Folder
-from stickybus.cli.entry_options import AnyTable, Key1, Key2, Keys, keys_of
+from stickybus.cli.entry_options import AnyTable, Key1, Key2, Keys, SomeIds, keys_of
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, Url, connected, opened, url_of
 from stickybus.cli.usage import UsageError
@@ -25,9 +25,7 @@ _TASKS = "work_task_history"
 
 
 def erase(
-    record_ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID...]", help="Record ids.", show_default=False)
-    ] = None,
+    record_ids: SomeIds = None,
     *,
     folder: Folder,
     key1: Key1 = None,

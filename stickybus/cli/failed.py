@@ -12,6 +12,7 @@ from queue_core.model.states import State
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
+    AllSubscribers,
     AnyTable,
     EventName,
     Key1,
@@ -124,9 +125,7 @@ def retry(
     removed: Annotated[
         bool, typer.Option("--removed", help="Those that were REMOVED, not those that failed.")
     ] = False,
-    all_subscribers: Annotated[
-        bool, typer.Option("--all-subscribers", help="Run those that had succeeded, too.")
-    ] = False,
+    all_subscribers: AllSubscribers = False,
     yes: Yes = False,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,

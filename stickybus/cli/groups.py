@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from queue_core.model.group import GroupStatus
-from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyQueue, AnyTable, Limit
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 
@@ -37,14 +37,11 @@ GroupId = Annotated[
 def list_groups(
     *,
     table: AnyTable = None,
-    queue: Annotated[
-        str | None,
-        typer.Option("--queue", help="Only of this queue. Default: all.", show_default=False),
-    ] = None,
+    queue: AnyQueue = None,
     incomplete: Annotated[
         bool, typer.Option("--incomplete", help="Only those that are not complete.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this number.")] = 100,
+    limit: Limit = 100,
     url: Url = None,
     as_json: Json = False,
 ) -> None:

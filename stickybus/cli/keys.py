@@ -8,9 +8,10 @@ import msgspec
 import typer
 
 from queue_core.model.keyed import KeyState, KeyStatus
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyQueue, AnyTable, Limit
 from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.output import remark, say, write_json, write_table
-from stickybus.cli.target import Json, Url, inspected, opened
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
 
 COLUMNS = {
     "table": "TABLE",
@@ -25,7 +26,6 @@ COLUMNS = {
 
 app = typer.Typer(no_args_is_help=True, help="List, show and release idempotency keys.")
 
-Table = Annotated[str, typer.Option("--table", help="The main table.")]
 Queue = Annotated[str, typer.Option("--queue", help="The bus, or SERVICE:QUEUE.")]
 Key = Annotated[str, typer.Argument(help="The key.", show_default=False)]
 
@@ -33,15 +33,9 @@ Key = Annotated[str, typer.Argument(help="The key.", show_default=False)]
 @app.command("list")
 def list_keys(
     *,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
-    ] = None,
-    queue: Annotated[
-        str | None,
-        typer.Option("--queue", help="Only of this queue. Default: all.", show_default=False),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this number.")] = 100,
+    table: AnyTable = None,
+    queue: AnyQueue = None,
+    limit: Limit = 100,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -63,10 +57,7 @@ def show(
     key: Key,
     *,
     queue: Queue = "bus",
-    table: Annotated[
-        str | None,
-        typer.Option("--table", help="The main table. Default: all.", show_default=False),
-    ] = None,
+    table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -93,7 +84,7 @@ def release(
     key: Key,
     *,
     queue: Queue = "bus",
-    table: Table = "bus_events",
+    table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:

@@ -10,8 +10,8 @@ import typer
 
 from queue_core.model.limit import Limit
 from stickybus.cli.doubts import doubt, refuse_other_table
-from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
-from stickybus.cli.moments import duration
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, LimitedBy, WholeQueue
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
@@ -67,12 +67,7 @@ def limit(
     burst_per_key: Annotated[
         int, typer.Option(help="At most this number of --rate-per-key start at once.")
     ] = 1,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="Author of the limit. Default: your user name and machine.", show_default=False
-        ),
-    ] = None,
+    by: LimitedBy = None,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
@@ -102,7 +97,7 @@ def limit(
             concurrency=concurrency,
             per_node=per_node,
             rate=rate,
-            per=duration(per),
+            per=parsed_duration(per),
             burst=burst,
             per_key=per_key,
             rate_per_key=rate_per_key,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+Level = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 
 class LogfmtFormatter(logging.Formatter):

@@ -19,7 +19,7 @@ _UNITS = {
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdwy])")
 
 
-def duration(text: str) -> timedelta:
+def parsed_duration(text: str) -> timedelta:
     """A length of time such as `90s`, `5m` or `30d`. Raises a usage error."""
     form = _FORM.fullmatch(text.strip())
     try:
@@ -39,7 +39,7 @@ def moment(text: str, *, now: datetime) -> datetime:
     """
     if _FORM.fullmatch(text.strip()):
         try:
-            return now - duration(text)
+            return now - parsed_duration(text)
         except OverflowError as error:
             raise UsageError(f"{text!r} lies before the year 1") from error
     try:

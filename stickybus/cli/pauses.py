@@ -11,7 +11,7 @@ import typer
 from queue_core.model.pause import Pause
 from stickybus.cli.doubts import doubt, refuse_other_table
 from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable, WholeQueue
-from stickybus.cli.moments import aware, duration
+from stickybus.cli.moments import aware, parsed_duration
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
@@ -147,7 +147,7 @@ def _until(text: str | None) -> datetime | timedelta | None:
     if text is None:
         return None
     try:
-        return duration(text)
+        return parsed_duration(text)
     except UsageError:
         try:
             return aware(text)

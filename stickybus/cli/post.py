@@ -8,16 +8,16 @@ which lines nobody knows of. So each line is posted once, however often one has 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from queue_core.errors import CommitUnknownError, InvalidPostError, PayloadError
-from queue_core.model.keyed import KeepWord, Posted
+from queue_core.model.keyed import Keep, KeepWord, Posted
 from queue_core.model.lanes import ANY_NODE
 from stickybus.cli import line_source
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.post_options import (
     Conflict,
@@ -37,6 +37,7 @@ from stickybus.cli.usage import UsageError
 
 if TYPE_CHECKING:
     from queue_core.engine import QueueEngine
+    from queue_core.model.posting import Posting
 
 BAD_DATA = 1
 
@@ -144,7 +145,7 @@ def schedule(
         key2=key2,
         payload=payload_field,
         at=at_field,
-        delay=None if delay is None else duration(delay),
+        delay=None if delay is None else parsed_duration(delay),
         key=key,
         options={"keep": _kept(keep), "on_conflict": on_conflict},
     )
@@ -164,8 +165,8 @@ def _check_key(key: str | None, keep: str, on_conflict: str) -> None:
         raise UsageError("--keep and --on-conflict need --key")
 
 
-def _kept(keep: str) -> Any:
-    return keep if keep in get_args(KeepWord) else duration(keep)
+def _kept(keep: str) -> Keep:
+    return cast("KeepWord", keep) if keep in get_args(KeepWord) else parsed_duration(keep)
 
 
 @dataclass
@@ -260,7 +261,7 @@ def _may_be_written(error: Exception) -> bool:
     return isinstance(error, CommitUnknownError) or AT_COMMIT in notes or COMMITTED in notes
 
 
-def _refusal(engine: QueueEngine, queue_name: str, posting: Any) -> str | None:
+def _refusal(engine: QueueEngine, queue_name: str, posting: Posting) -> str | None:
     try:
         engine.store.rows.rows(queue_name, [posting], creator="", lane=ANY_NODE, claimed=False)
     except (InvalidPostError, PayloadError) as error:

@@ -10,7 +10,7 @@ import typer
 
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import DEFAULT_TABLE, EventName, Key1, Key2, Keys, Queue, keys_of
-from stickybus.cli.moments import aware, duration
+from stickybus.cli.moments import aware, parsed_duration
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.target import Json, TableName, Url, opened
 from stickybus.cli.usage import UsageError
@@ -119,7 +119,7 @@ def reschedule(
 def _date(text: str) -> datetime:
     now = datetime.now(UTC)
     try:
-        return now + (timedelta() if text == "now" else duration(text))
+        return now + (timedelta() if text == "now" else parsed_duration(text))
     except (UsageError, OverflowError):
         try:
             return aware(text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
-import typer
 
+from stickybus.cli.entry_options import AnyTable
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
 from stickybus.cli.tasks_told import tasks_told
@@ -27,10 +27,7 @@ COLUMNS = {
 
 def recurring(
     *,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
-    ] = None,
+    table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -17,7 +17,19 @@ from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from history_pipeline import Audit, TaskAudit
+    from sqlalchemy import URL
+
+    from history_pipeline import Audit, Period, TaskAudit
+    from history_pipeline.progress import Progress
+
+
+class _Read(TypedDict):
+    """The history that is read, as the library takes it."""
+
+    url: URL | None
+    archive: str | None
+    period: Period
+    progress: Progress
 
 
 def report(
@@ -97,32 +109,13 @@ def report(
     period = Period(begin, end)
     database = url_of(url) if url else None
     with steps("starting Spark" if exact else "reading", quiet=as_json) as told:
-        if tasks:
-            from history_pipeline import rolled_task_audit
-
-            found: Audit | TaskAudit = rolled_task_audit(
-                url=database, archive=from_archive, period=period, progress=told
-            )
-        elif exact:
-            from history_pipeline.job_session import job_session
-
-            with job_session("stickybus report") as spark:
-                from history_pipeline import audit
-
-                found = audit(
-                    spark,
-                    url=database,
-                    archive=from_archive,
-                    tables=table,
-                    period=period,
-                    progress=told,
-                )
-        else:
-            from history_pipeline import rolled_audit
-
-            found = rolled_audit(
-                url=database, archive=from_archive, tables=table, period=period, progress=told
-            )
+        read: _Read = {
+            "url": database,
+            "archive": from_archive,
+            "period": period,
+            "progress": told,
+        }
+        found = _audited(read, table, tasks=tasks, exact=exact)
     from history_pipeline import write_figures, write_page
     from history_pipeline.reports.report import as_json as document
     from history_pipeline.reports.report import judged
@@ -142,6 +135,26 @@ def report(
             say(f"written: {written}")
     if verdict.standing is Standing.FAULTY:
         raise typer.Exit(BAD_DATA)
+
+
+def _audited(
+    read: _Read, tables: Sequence[str] | None, *, tasks: bool, exact: bool
+) -> Audit | TaskAudit:
+    """The audit of tasks, or of entries, `exact` or not."""
+    if tasks:
+        from history_pipeline import rolled_task_audit
+
+        return rolled_task_audit(**read)
+    if exact:
+        from history_pipeline.job_session import job_session
+
+        with job_session("stickybus report") as spark:
+            from history_pipeline import audit
+
+            return audit(spark, **read, tables=tables)
+    from history_pipeline import rolled_audit
+
+    return rolled_audit(**read, tables=tables)
 
 
 def _check_places(to: Path | None, figures: Path | None, *, as_json: bool) -> None:

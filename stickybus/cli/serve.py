@@ -17,6 +17,7 @@ from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import write_json
 from stickybus.cli.target import Json, Url, url_of
 from stickybus.cli.usage import UsageError
+from stickybus.cli.work import PrivateKey
 from work_queue.service.authoriser import Authoriser
 from work_queue.service.tls import Tls
 
@@ -51,9 +52,7 @@ def _listening(
         Path | None,
         typer.Option(help="The service's certificate, with its chain, in PEM.", show_default=False),
     ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="Its private key, in PEM.", show_default=False)
-    ] = None,
+    tls_key: PrivateKey = None,
     tls_client_ca: Annotated[
         Path | None,
         typer.Option(
@@ -151,7 +150,7 @@ def serve(
     listening: _Listening,
     longest: _Longest,
     authoriser: Authoriser | None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: logs.Level = "info",
     as_json: Json = False,
 ) -> None:
     """Serve the work queue of a database until SIGTERM or SIGINT.

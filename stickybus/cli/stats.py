@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from stickybus.cli.entry_options import AnyTable, Queue
-from stickybus.cli.moments import duration, moment
+from stickybus.cli.moments import moment, parsed_duration
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
@@ -70,7 +70,7 @@ def _wanted(
     return {
         "table": table,
         "queue_name": queue,
-        "age": None if age == ALL else duration(age),
+        "age": None if age == ALL else parsed_duration(age),
         "now": None if now is None else moment(now, now=datetime.now(UTC)),
     }
 
@@ -134,7 +134,7 @@ def times(
       stickybus stats times --age 1d --unit 1ms --json
     """
     with inspected(url) as inspector:
-        found = inspector.processing_time_stats(**wanted, unit=duration(unit))
+        found = inspector.processing_time_stats(**wanted, unit=parsed_duration(unit))
     _write(f"Processing times in units of {unit}", TIMES, found, as_json=as_json)
 
 

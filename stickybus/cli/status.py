@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
+from sql.doctor.finding import lasting
 from stickybus.cli.circuits import write_circuits
 from stickybus.cli.limits import write_limits
 from stickybus.cli.nodes import write_nodes
@@ -97,35 +99,39 @@ def status(
         found = _read(inspector, table)
     running = {(queue.table, queue.queue_name): queue.running for queue in found.queues}
     if as_json:
-        write_json(
-            {
-                "rate_seconds": RATE_SECONDS,
-                "queues": msgspec.to_builtins(found.queues),
-                "nodes": msgspec.to_builtins(found.nodes),
-                "limits": [
-                    {
-                        **msgspec.to_builtins(limit),
-                        "running": running.get((limit.table, limit.queue_name), 0),
-                    }
-                    for limit in found.limits
-                ],
-                "pauses": msgspec.to_builtins(found.pauses),
-                "open_circuits": msgspec.to_builtins(found.circuits),
-                "schedules": msgspec.to_builtins(found.schedules),
-                "differing_subscribers": [
-                    _builtins(difference) for difference in found.differences
-                ],
-            }
-        )
+        write_json({"rate_seconds": RATE_SECONDS, **_document(found, running)})
         return
-    rows = [
-        {**msgspec.structs.asdict(queue), "oldest": age(queue.oldest_ready_seconds)}
-        for queue in found.queues
-    ]
+    _show(found, running)
+    for told in filter(None, () if table else tasks_told(url)):
+        say(f"\n{told}")
+    _point_out(found)
+
+
+def _document(found: _Status, running: Mapping[tuple[str, str], int]) -> dict[str, object]:
+    """All of it for JSON; `running`: the entries that run, by table and queue."""
+    return {
+        "queues": msgspec.to_builtins(found.queues),
+        "nodes": msgspec.to_builtins(found.nodes),
+        "limits": [
+            {
+                **msgspec.to_builtins(limit),
+                "running": running.get((limit.table, limit.queue_name), 0),
+            }
+            for limit in found.limits
+        ],
+        "pauses": msgspec.to_builtins(found.pauses),
+        "open_circuits": msgspec.to_builtins(found.circuits),
+        "schedules": msgspec.to_builtins(found.schedules),
+        "differing_subscribers": [_builtins(difference) for difference in found.differences],
+    }
+
+
+def _show(found: _Status, running: Mapping[tuple[str, str], int]) -> None:
+    """The tables; `running` as in `_document`."""
     write_table(
         "Queues",
         QUEUE_COLUMNS,
-        rows,
+        [{**msgspec.structs.asdict(queue), "oldest": _age(queue)} for queue in found.queues],
         empty="All queues of entries are empty, and none ended one in the last minute.",
     )
     console().print()
@@ -142,12 +148,18 @@ def status(
     if found.schedules:
         console().print()
         write_schedules(found.schedules)
-    for told in filter(None, () if table else tasks_told(url)):
-        say(f"\n{told}")
+
+
+def _age(queue: QueueStatus) -> str | None:
+    seconds = queue.oldest_ready_seconds
+    return None if seconds is None else lasting(max(0.0, seconds))
+
+
+def _point_out(found: _Status) -> None:
+    """The last lines: what somebody has to look after."""
     dead = sum(queue.dead_letters for queue in found.queues)
     if dead:
-        line = f"{plural(dead, 'dead letter')}. See: stickybus failed list"
-        say(f"\n{line}")
+        say(f"\n{plural(dead, 'dead letter')}. See: stickybus failed list")
     held = sum(queue.held_keys for queue in found.queues)
     if held:
         say(f"\n{plural(held, 'held order key')}. See: stickybus order held")
@@ -186,18 +198,3 @@ def _read(inspector: Inspector, tables: list[str] | None) -> _Status:
             for difference in inspector.differing_subscribers(table=table)
         ],
     )
-
-
-def age(seconds: float | None) -> str | None:
-    """A length of time in its two largest units, such as `1h 05m`."""
-    if seconds is None:
-        return None
-    whole = int(max(0.0, seconds))
-    minutes, hours, days = whole // 60, whole // 3_600, whole // 86_400
-    if not minutes:
-        return f"{max(0.0, seconds):.1f}s"
-    if not hours:
-        return f"{minutes}m {whole % 60:02}s"
-    if not days:
-        return f"{hours}h {minutes % 60:02}m"
-    return f"{days}d {hours % 24:02}h"

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 3.0
 """The pause before a task that another holds is tried again."""
+Delay = Annotated[
+    str, typer.Option("--in", "-i", help="When it can be claimed: seconds from now, or 5m.")
+]
 
 
 @grouped(opened=opening)
@@ -35,9 +38,7 @@ def ins(
             "--value", "-v", help="JSON; may be repeated: a task for each.", show_default=False
         ),
     ] = None,
-    delay: Annotated[
-        str, typer.Option("--in", "-i", help="When it can be claimed: seconds from now, or 5m.")
-    ] = "0",
+    delay: Delay = "0",
     task_id: Annotated[
         str | None,
         typer.Option("--id", help="Its id. Default: a new one.", show_default=False),
@@ -98,9 +99,7 @@ def mod(
         str | None,
         typer.Option("--value", "-v", help="Its new value, as JSON.", show_default=False),
     ] = None,
-    delay: Annotated[
-        str, typer.Option("--in", "-i", help="When it can be claimed: seconds from now, or 5m.")
-    ] = "0",
+    delay: Delay = "0",
     reset: Annotated[
         bool, typer.Option("--reset", "-r", help="Set its attempts to 0, and clear its error.")
     ] = False,

@@ -39,7 +39,12 @@ COLUMNS = {
     "err": "ERROR",
     "value": "VALUE",
 }
-BEFORE = "Only tasks that ended before: an age (2h, 30d), or ISO 8601."
+Before = Annotated[
+    str | None,
+    typer.Option(
+        help="Only tasks that ended before: an age (2h, 30d), or ISO 8601.", show_default=False
+    ),
+]
 
 
 @grouped(opened=opening)
@@ -95,7 +100,7 @@ def finished(
             help="Only tasks that ended since: an age (2h, 30d), or ISO 8601.", show_default=False
         ),
     ] = None,
-    before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,
+    before: Before = None,
     archive: SearchedArchive = None,
     limit: Limit = 100,
     omit_values: WithoutValues = False,
@@ -177,7 +182,7 @@ def truncate_history(
             "--queue", "-q", help="This queue; may be repeated. Default: all.", show_default=False
         ),
     ] = None,
-    before: Annotated[str | None, typer.Option(help=BEFORE, show_default=False)] = None,
+    before: Before = None,
     as_json: Json = False,
     opened: Opening,
 ) -> None:

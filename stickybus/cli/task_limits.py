@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from stickybus.cli.entry_options import LimitedBy
 from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import say, write_json, write_table
 from stickybus.cli.target import Json
@@ -46,12 +47,7 @@ def limit(
     burst: Annotated[
         int, typer.Option(help="At most this number of --rate are claimed at once.")
     ] = 1,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="Author of the limit. Default: your user name and machine.", show_default=False
-        ),
-    ] = None,
+    by: LimitedBy = None,
     as_json: Json = False,
     opened: Opening,
 ) -> None:

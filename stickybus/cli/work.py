@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 import typer
 
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.target import connected, url_of
 from stickybus.cli.usage import UsageError
 from work_queue.document import Doc
@@ -55,6 +55,9 @@ WithoutValues = Annotated[
 AnyJson = Annotated[
     bool, typer.Option("--json", "-j", help="Write JSON to standard output, for programs.")
 ]
+PrivateKey = Annotated[
+    Path | None, typer.Option(help="Its private key, in PEM.", show_default=False)
+]
 
 
 def opening(
@@ -84,9 +87,7 @@ def opening(
     certificate_file: Annotated[
         Path | None, typer.Option(help="The client's own certificate, in PEM.", show_default=False)
     ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option(help="Its private key, in PEM.", show_default=False)
-    ] = None,
+    key_file: PrivateKey = None,
 ) -> Opening:
     """Open the work queue of these options."""
     files = (ca_file, certificate_file, key_file)
@@ -114,7 +115,7 @@ def seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return duration(text).total_seconds()
+        return parsed_duration(text).total_seconds()
 
 
 def value_of(text: str) -> Any:

@@ -57,7 +57,7 @@ def worker(
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address to serve both on.")] = "127.0.0.1",
     app_dir: Annotated[Path, typer.Option(help="Folder to import MODULE from.")] = Path(),
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: logs.Level = "info",
     url: Url = None,
     as_json: Json = False,
 ) -> None:

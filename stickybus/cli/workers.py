@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from stickybus.cli.entry_options import AnyTable
-from stickybus.cli.moments import duration
+from stickybus.cli.moments import parsed_duration
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
 
@@ -42,7 +42,7 @@ def workers(
       stickybus workers --age 1h --json
     """
     with inspected(url) as inspector:
-        found = inspector.workers(table=table, age=duration(age))
+        found = inspector.workers(table=table, age=parsed_duration(age))
     if as_json:
         write_json(msgspec.to_builtins(found))
         return

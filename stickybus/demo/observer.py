@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, literal, select
+from sqlalchemy import Connection, Row, Select, Table, func, literal, select
 
 from queue_core.model.entry import Entry
 from queue_core.model.states import State
@@ -155,7 +155,7 @@ def _groups(store: Store) -> Callable[[Connection], list[Row[Any]]]:
     def read(connection: Connection) -> list[Row[Any]]:
         return [row for table in (main, past) for row in connection.execute(grouped(table))]
 
-    def grouped(table: Any) -> Any:
+    def grouped(table: Table) -> Select[Any]:
         columns = [
             table.c[name]
             for name in (

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Integer,
     Select,
     String,
+    Update,
     bindparam,
     func,
     literal_column,
@@ -114,7 +115,7 @@ class WorkClaims(HotStatements):
         }
 
     @memoized_property
-    def _claim(self) -> Any:
+    def _claim(self) -> Update:
         # Without it a planner may run the LIMIT again for each row of a join, and take more than
         # the LIMIT says.
         first = self._available(self.table.c.task_id).cte("first").prefix_with("MATERIALIZED")
@@ -131,7 +132,7 @@ class WorkClaims(HotStatements):
         return self._rows(connection, self._claim, claim)
 
     @memoized_property
-    def _leases(self) -> Any:
+    def _leases(self) -> Select[Any]:
         tasks = self.table
         read: list[ColumnElement[Any]] = [func.count(), func.min(tasks.c.lease_date)]
         return self._by_lease(select(*read)).where(

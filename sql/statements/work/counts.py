@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     Row,
+    ScalarSelect,
     Select,
     Table,
     and_,
@@ -257,6 +258,6 @@ class WorkCounts(HotStatements):
         return read if queue is None else read.where(tasks.c.queue == queue)
 
 
-def _number(statement: Select[Any], named: FromClause) -> Any:
+def _number(statement: Select[Any], named: FromClause) -> ScalarSelect[Any]:
     """A number for each of the rows of `named`."""
     return statement.correlate(named).scalar_subquery()

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, String, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Row,
+    Select,
+    String,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.util import memoized_property
 
 from sql.statements.insert_new import InsertNew
@@ -36,7 +47,7 @@ class WorkHistory(Ranges):
     # -- history ----------------------------------------------------------------------------------
 
     @memoized_property
-    def _copied(self) -> Any:
+    def _copied(self) -> Insert:
         tasks, past = self.tasks, self.past
         copied = [column.name for column in past.c if column.name not in ENDED]
         ended = [

@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, String, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    String,
+    Update,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import HotStatements
@@ -62,7 +73,7 @@ class WorkLimits(HotStatements):
         return found
 
     @memoized_property
-    def _terms(self) -> Any:
+    def _terms(self) -> Select[Any]:
         columns = [self.table.c[name] for name in WorkTerms._fields]
         return select(*columns).where(self._mine).with_for_update()
 
@@ -72,7 +83,7 @@ class WorkLimits(HotStatements):
         return WorkTerms(*rows[0]) if rows else None
 
     @memoized_property
-    def _arrived(self) -> Any:
+    def _arrived(self) -> Update:
         date = bindparam("date", type_=UtcDateTime())
         return update(self.table).where(self._mine).values(arrival_date=date)
 

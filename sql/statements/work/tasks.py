@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
     Row,
     Select,
     String,
@@ -86,20 +87,20 @@ class WorkTasks(WorkClaims):
     # Each is made once: that takes a good part of the time of its answer.
 
     @memoized_property
-    def _facts_of_ids(self) -> Any:
+    def _facts_of_ids(self) -> Select[Any]:
         return self._of_ids(self.facts)
 
     @memoized_property
-    def _all_of_ids(self) -> Any:
+    def _all_of_ids(self) -> Select[Any]:
         return self._of_ids(self.columns)
 
     @memoized_property
-    def _locked(self) -> Any:
+    def _locked(self) -> Select[Any]:
         locked = self._of_ids([*self.facts, *self._settings])
         return locked.order_by(self.table.c.task_id).with_for_update()
 
     @memoized_property
-    def _locked_one(self) -> Any:
+    def _locked_one(self) -> Select[Any]:
         named = self.table.c.task_id == bindparam("of_task", type_=String())
         one = select(*self.facts, *self._settings).where(named)
         return self._looked_up(one).with_for_update()
@@ -120,7 +121,7 @@ class WorkTasks(WorkClaims):
         return namedtuple("TaskFacts", names)  # noqa: PYI024 -- its names are the table's
 
     @memoized_property
-    def _shared(self) -> Any:
+    def _shared(self) -> Select[Any]:
         return self._facts_of_ids.order_by(self.table.c.task_id).with_for_update(read=True)
 
     def _of_ids(self, columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
@@ -167,7 +168,7 @@ class WorkTasks(WorkClaims):
         raise NotImplementedError
 
     @memoized_property
-    def _gone(self) -> Any:
+    def _gone(self) -> Delete:
         return delete(self.table).where(
             self.table.c.task_id == bindparam("of_task", type_=String())
         )
@@ -187,7 +188,7 @@ class WorkTasks(WorkClaims):
         return [*found, *self._named(connection, self._all_shared, newer)]
 
     @memoized_property
-    def _all_shared(self) -> Any:
+    def _all_shared(self) -> Select[Any]:
         return self._all_of_ids.order_by(self.table.c.task_id).with_for_update(read=True)
 
     def of_queue(

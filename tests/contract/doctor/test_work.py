@@ -96,6 +96,6 @@ def test_a_schedule_of_tasks_that_no_claim_has_fired_is_found(
     assert told.code == 1
     found = told.one("overdue-schedule")
     assert found["subject"] == "late"
-    assert "the schedule 'late' of the work queue's 'reports' was due 90 min ago" in found["what"]
+    assert "the schedule 'late' of the work queue's 'reports' was due 1.5 h ago" in found["what"]
     work.try_claim("reports")  # which moves it on
     assert doctor() == Told(0, [])
