@@ -119,10 +119,9 @@ class MapReduce:
         """Make the handler of the tasks of shards."""
 
         def reduce_tasks(job: Job) -> Written:
-            others = self._others(work, job.task)
+            others = job.claim_more(limit=MERGED - 1)
             if not others and self._is_first(work, job.task):
-                others = self._others(work, job.task, WAIT_SECONDS)
-            job.hold(others)
+                others = job.claim_more(limit=MERGED - 1, timeout_seconds=WAIT_SECONDS)
             tasks = [job.task, *others]
             gone = [task.delete() for task in tasks]
             if self._is_all(work, tasks):
@@ -142,17 +141,6 @@ class MapReduce:
         Two reducers that hold a task each would else put off both, and so on forever.
         """
         return all(task.id <= one.id for one in work.tasks(task.queue, with_values=False))
-
-    def _others(self, work: WorkQueue, task: Task, wait_seconds: float = 0) -> list[Task]:
-        taken = work.claim_many(
-            task.queue,
-            limit=MERGED - 1,
-            claimant=task.claimant,
-            lease_seconds=task.lease.total_seconds(),
-            timeout_seconds=wait_seconds,
-        )
-        # If the lease has ended meanwhile, the task itself is there again, at a newer version.
-        return [other for other in taken if other.id != task.id]
 
     def _is_all(self, work: WorkQueue, tasks: list[Task]) -> bool:
         """Whether these are all tasks of the shard, none has failed, and no more will come."""

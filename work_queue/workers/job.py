@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection
 
@@ -14,6 +14,8 @@ from work_queue.task import Task
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from work_queue.work_queue import WorkQueue
 
 
 class Job:
@@ -29,13 +31,16 @@ class Job:
         self,
         task: Task,
         sets: tuple[DocSet, ...],
-        given_up: threading.Event,
-        hold: Callable[[Iterable[Task]], None],
         connection: Connection | AsyncConnection | None = None,
+        *,
+        given_up: threading.Event,
+        work: WorkQueue,
+        hold: Callable[[Iterable[Task]], None],
     ) -> None:
         self.task = task
         self.sets = sets
         self._given_up = given_up
+        self._work = work
         self._hold = hold
         self._connection = connection
 
@@ -76,17 +81,50 @@ class Job:
         """
         return self._given_up.is_set()
 
-    def hold(self, tasks: Iterable[Task]) -> None:
-        """Renew more tasks with this one, and release them when the handler has ended.
+    def claim_more(self, *queues: str, limit: int, timeout_seconds: float = 0.0) -> list[Task]:
+        """Claim more tasks, which are renewed with the job's, and released when the handler ends.
 
-        The actions that the handler returns may name them as they are here, too; these go before
-        the release. The claim of a task that is released is not counted. If one is lost, the job
-        is.
+        The actions that the handler returns may name them as they are here; these go before the
+        release. The claim of a task that is released is not counted. If one of them is lost, the
+        job is.
 
         Args:
-            tasks: Tasks that were just claimed for `task.lease`, by `task.claimant`.
+            queues: From which of them. Default: the queue of the job's task.
+            limit: How many at most, 1 or more.
+            timeout_seconds: The longest wait for the first one. Default: 0, which is none.
+
+        Returns:
+            Tasks of one queue, in the order of their arrival, or an empty list.
+
+        Raises:
+            InvalidRequestError: An argument is not allowed.
+            LifecycleError: The work queue was closed.
+            DatabaseUnreachableError: The database does not answer.
         """
-        self._hold(tasks)
+        options = self._options(limit, timeout_seconds)
+        return self._held(self._work.claim_many(*(queues or [self.task.queue]), **options))
+
+    async def claim_more_async(
+        self, *queues: str, limit: int, timeout_seconds: float = 0.0
+    ) -> list[Task]:
+        """Awaitable twin of `claim_more`, for coroutine functions."""
+        options = self._options(limit, timeout_seconds)
+        claimed = await self._work.claim_many_async(*(queues or [self.task.queue]), **options)
+        return self._held(claimed)
+
+    def _options(self, limit: int, timeout_seconds: float) -> dict[str, Any]:
+        return {
+            "limit": limit,
+            "timeout_seconds": timeout_seconds,
+            "claimant": self.task.claimant,
+            "lease_seconds": self.task.lease.total_seconds(),
+        }
+
+    def _held(self, claimed: list[Task]) -> list[Task]:
+        # If the lease has ended meanwhile, the job's task is there again, at a newer version.
+        others = [task for task in claimed if task.id != self.task.id]
+        self._hold(others)
+        return others
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a handler that is no coroutine, until the time is over or the job is given up.

@@ -51,6 +51,10 @@ class NotWrittenError(Exception):
     """What was asked for could not be written. Its cause is the database's error."""
 
 
+class NotBegunError(Exception):
+    """There was no connection for the handler. Its cause is the database's error."""
+
+
 class Lease:
     """Held by renewals until somebody closes it: the handler's return, or whoever gives it up.
 
@@ -97,7 +101,8 @@ class Lease:
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """The handler has claimed these for the lease of the task."""
-        self._others.update({task.id: task for task in tasks})
+        with self._renewing:
+            self._others.update({task.id: task for task in tasks})
 
     @property
     def seconds_to_renewal(self) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import secrets
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -19,13 +21,12 @@ from work_queue.workers.lease import UNREACHED
 from work_queue.workers.options import Options
 from work_queue.workers.requests import StopWorker
 from work_queue.workers.run import Run
+from work_queue.workers.threads import ExitedError
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between claims that the database does not answer."""
-LOCKED_PAUSE_SECONDS = 0.05
-"""Between claims of tasks that are available, but locked."""
-LOOK_PAUSE_SECONDS = 1.0
-"""Between claims from a queue that is empty, while handlers run that may insert more."""
+FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.05, 1.0
+"""Between claims where nothing can be claimed yet, but may be soon."""
 RANDOM_BYTES = 8
 """In the name by which a handler's tasks are claimed, as hexadecimal digits."""
 NAME_BYTES = CLAIMANT_BYTES - len("#") - 2 * RANDOM_BYTES
@@ -50,10 +51,12 @@ class Loop:
         self._stopping = False
         self._cut = self._loop.create_future()
         self._busy = options.concurrency
-        """Slots that have neither ended nor found the queues empty."""
+        """Slots that have neither ended nor found nothing to claim."""
         self._looking = asyncio.Lock()
-        """Held by the one slot that looks again for all that have found the queues empty."""
+        """Held by the one slot that looks again for all that have found nothing."""
         self._run_ended = asyncio.Event()
+        self._all_back = -math.inf
+        """When all tasks are back that were put off, as time.monotonic() tells."""
 
     async def turn(self) -> None:
         """Claim and run until there is a reason to stop; raises what is fatal."""
@@ -66,8 +69,11 @@ class Loop:
             for slot in slots:
                 slot.cancel()
             await asyncio.gather(*slots, return_exceptions=True)
-        for slot in slots:
-            slot.result()
+        try:
+            for slot in slots:
+                slot.result()
+        except ExitedError as error:
+            raise error.exit from None
 
     def stop_soon(self, timeout_seconds: float | None) -> None:
         """Stop; from any thread."""
@@ -88,12 +94,17 @@ class Loop:
         claimant = f"{self._work.claimant}#{secrets.token_hex(RANDOM_BYTES)}"
         try:
             while (task := await self._claimed(claimant)) is not None:
+                run = Run(self._work, self._options, task, self._cut)
                 try:
-                    await Run(self._work, self._options, task, self._cut).pass_through()
+                    await run.pass_through()
                 except StopWorker:
                     self._stop(None)
                 finally:
                     self._run_ended.set()
+                if run.back is not None:
+                    self._all_back = max(self._all_back, run.back)
+                    if self._left is not None:
+                        self._left += 1  # this slot's next claim takes it
         finally:
             self._busy -= 1
 
@@ -142,30 +153,29 @@ class Loop:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _claim_until_empty(self, *queues: str, **options: Any) -> Task | None:
-        """A task, unless none is available and no handler runs that may insert one."""
-        task = await self._try_claim(*queues, **options)
+        """A task, unless none is available, and none can come from this worker's own runs."""
+        task = await self._work.try_claim_async(*queues, **options)
         if task is not None:
             return task
         self._busy -= 1
         try:
             async with self._looking:
-                while self._busy:
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._run_ended.wait(), LOOK_PAUSE_SECONDS)
-                    self._run_ended.clear()
-                    task = await self._try_claim(*queues, **options)
+                pause = FIRST_LOOK_SECONDS
+                while True:
+                    may_come = self._busy or time.monotonic() < self._all_back
+                    task = await self._work.try_claim_async(*queues, **options)
                     if task is not None:
                         return task
-            self._stop(None)  # the others that wait have nothing to look for
-            return None
+                    if not (may_come or await self._is_available(queues)):
+                        self._stop(None)  # the others that wait have nothing to look for
+                        return None
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._run_ended.wait(), pause)
+                    self._run_ended.clear()
+                    pause = min(2 * pause, LONGEST_LOOK_SECONDS)
         finally:
             self._busy += 1
 
-    async def _try_claim(self, *queues: str, **options: Any) -> Task | None:
-        """A task, unless none is available. One that is locked, as by another claim, may be."""
-        while (task := await self._work.try_claim_async(*queues, **options)) is None:
-            stats = await self._work.queue_stats_async(*queues)
-            if not any(queue.available for queue in stats):
-                return None
-            await asyncio.sleep(LOCKED_PAUSE_SECONDS)
-        return task
+    async def _is_available(self, queues: tuple[str, ...]) -> bool:
+        """Whether a task is there that can't be claimed: it is locked, or a limit is reached."""
+        return any(queue.available for queue in await self._work.queue_stats_async(*queues))

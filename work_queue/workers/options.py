@@ -55,7 +55,7 @@ class Options:
     def __post_init__(self) -> None:
         function(self.handler, key="handler", arguments=1)
         if self.docs is not None:
-            _plain(self.docs, key="docs")
+            plain_function(self.docs, key="docs")
         of_kind(self.retry, RetryPolicy, key="retry")
         if isinstance(self.retry, Circuit):
             allowed = "any policy but a Circuit, which only a bus and notification queues have"
@@ -63,7 +63,7 @@ class Options:
         _number(self.max_attempts, key="max_attempts")
         _number(self.max_claims, key="max_claims")
         if not (self.error_queue is None or isinstance(self.error_queue, str)):
-            _plain(self.error_queue, key="error_queue")
+            plain_function(self.error_queue, key="error_queue")
         if self.max_run_seconds is not None and not (
             is_number(self.max_run_seconds) and self.max_run_seconds > 0
         ):
@@ -132,7 +132,8 @@ def _is_asynchronous(call: object) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner)
 
 
-def _plain(call: object, *, key: str) -> None:
+def plain_function(call: object, *, key: str) -> None:
+    """Raises ConfigurationError for what is no function of 1 argument, or a coroutine function."""
     function(call, key=key, arguments=1)
     if _is_asynchronous(call):
         raise not_allowed(key, call, "a function that is no coroutine function: it has a thread")

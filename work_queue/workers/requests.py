@@ -36,5 +36,6 @@ class StopWorker(Exception):
 class FailWorker(Exception):
     """Raised by a handler: the worker's `run` raises it.
 
-    The task stays as it is until its lease ends.
+    The task stays as it is until its lease ends. Other handlers have the worker's `grace_seconds`
+    to end. `SystemExit` and `KeyboardInterrupt` do the same.
     """

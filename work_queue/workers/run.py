@@ -29,15 +29,16 @@ from work_queue.workers.lease import (
     Lease,
     LeaseClosedError,
     LeaseLostError,
+    NotBegunError,
     NotWrittenError,
 )
 from work_queue.workers.options import Options, actions_of
 from work_queue.workers.requests import FailWorker, StopWorker
-from work_queue.workers.threads import in_thread
+from work_queue.workers.threads import EXITS, ExitedError, in_thread
 from work_queue.workers.transaction import Transaction, check, has_one_writer, mark
 
 CONTENTION_SECONDS = 1.0
-"""About how long a task is put off whose doc sets somebody else holds."""
+"""About how long a task is put off whose doc sets somebody else holds, or the connection."""
 IMPOSSIBLE_SECONDS = 60.0
 """How long a task is put off that can't be moved where it has to go."""
 CANCEL_SECONDS = 10.0
@@ -69,11 +70,14 @@ class Run:
         self._given_up = threading.Event()
         self._end = "left"
         """How it has ended, for the metrics; "left": the end of the lease decides."""
+        self.back: float | None = None
+        """When the task is back, as time.monotonic() tells. None: its handler has begun."""
 
     async def pass_through(self) -> None:
         """Run the handler, and write what comes of it.
 
-        Raises StopWorker and FailWorker, and what is no Exception, if the handler raises them.
+        Raises StopWorker, FailWorker and ExitedError, and what is no Exception, if the handler
+        raises them.
         """
         try:
             await self._pass_through()
@@ -83,7 +87,8 @@ class Run:
     async def _pass_through(self) -> None:
         if self._is_claimed_too_often:
             change = await _aside(lambda: after_claims(self._task, self._options))
-            if await self._write(change, end="moved"):
+            stays = self._task.renew(IMPOSSIBLE_SECONDS)  # with its claims: it does not run again
+            if await self._write(change, end="moved", instead=stays):
                 log.warning("task_moved", **self._facts, claims=self._task.claims)
             return
         try:
@@ -122,17 +127,24 @@ class Run:
                 await in_own_thread(self._lease.claim_docs, claims)
         except DependencyError:
             log.info("docs_held", **self._facts)
-            seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
-            await self._write(Renew(self._task.ref, seconds, undo_claim=True), end="put_off")
+            await self._put_off()
             return LeaseClosedError("the task was put off")
         return None
+
+    async def _put_off(self) -> float:
+        """Give the task back, for a moment; returns for how many seconds."""
+        seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
+        if await self._write(Renew(self._task.ref, seconds, undo_claim=True), end="put_off"):
+            self.back = time.monotonic() + seconds
+        return seconds
 
     # -- the handler ------------------------------------------------------------------------------
 
     async def _handled(self) -> BaseException | None:
         """Await the handler and its commit; returns why they failed."""
         sets = tuple(self._lease.sets)
-        running = self._start(partial(Job, self._task, sets, self._given_up, self._lease.hold))
+        held = {"given_up": self._given_up, "work": self._work, "hold": self._lease.hold}
+        running = self._start(partial(Job, self._task, sets, **held))
         error = await self._renewed_during(running)
         if error is None:
             self._end = "done"
@@ -189,6 +201,12 @@ class Run:
             self._lease.finish(actions, connection)
 
     async def _call_async(self, job: MakeJob) -> None:
+        try:
+            await self._called(job)
+        except EXITS as error:
+            raise ExitedError(error) from error
+
+    async def _called(self, job: MakeJob) -> None:
         handler: Any = self._options.handler
         engine: Any = self._options.engine
         if engine is None:
@@ -283,7 +301,12 @@ class Run:
         if isinstance(error, NotWrittenError):
             self._left(error.__cause__)
             return
-        if isinstance(error, FailWorker) or not isinstance(
+        if isinstance(error, NotBegunError):
+            log.warning("no_connection", **self._facts, error=type(error.__cause__).__name__)
+            # It claims nothing meanwhile, or it would put off all tasks, one after the other.
+            await asyncio.wait({self._cut}, timeout=await self._put_off())
+            return
+        if isinstance(error, FailWorker | ExitedError) or not isinstance(
             error, Exception | asyncio.CancelledError
         ):
             raise error
@@ -294,7 +317,8 @@ class Run:
         seconds = time.monotonic() - self._begun
         change = await _aside(lambda: after_failure(self._task, error, self._options, seconds))
         runs_again = change.queue is None
-        if await self._write(change, end="retried" if runs_again else "moved"):
+        stays = replace(change, queue=None, delay=IMPOSSIBLE_SECONDS)
+        if await self._write(change, end="retried" if runs_again else "moved", instead=stays):
             log.warning(
                 "task_retried" if runs_again else "task_moved",
                 **self._facts,
@@ -309,39 +333,33 @@ class Run:
         self._end = "lost"
         log.warning("lease_lost", **self._facts)
 
-    async def _write(self, action: Action, *, end: str) -> bool:
-        """Write what becomes of the task; whether it was. If not, the end of the lease decides."""
+    async def _write(self, action: Action, *, end: str, instead: Action | None = None) -> bool:
+        """Write what becomes of the task; whether it was. If not, the end of the lease decides.
+
+        `instead` is written where the action can't be done: it goes to a queue of too long a name.
+        """
         self._lease.close()
         try:
             try:
                 await in_own_thread(self._lease.write, (action,))
             except InvalidRequestError as error:
-                if not isinstance(action, Change):
+                if instead is None or not isinstance(action, Change):
                     raise
-                await self._put_off(action, error)
+                await in_own_thread(self._lease.write, (instead,))
+                self._end = "put_off"
+                log.error(  # noqa: TRY400 -- the traceback tells nothing more
+                    "task_not_moved",
+                    **self._facts,
+                    to=action.queue,
+                    delay=IMPOSSIBLE_SECONDS,
+                    error=str(error),
+                )
                 return False
         except REFUSED as error:
             self._left(error)
             return False
         self._end = end
         return True
-
-    async def _put_off(self, change: Change, error: InvalidRequestError) -> None:
-        """Write that the task comes back, after a change that can't be done: a name too long."""
-        put_off = (
-            self._task.renew(IMPOSSIBLE_SECONDS)  # its claims stay: it does not run again
-            if self._is_claimed_too_often
-            else replace(change, queue=None, delay=IMPOSSIBLE_SECONDS)
-        )
-        await in_own_thread(self._lease.write, (put_off,))
-        self._end = "put_off"
-        log.error(
-            "task_not_moved",
-            **self._facts,
-            to=change.queue,
-            delay=IMPOSSIBLE_SECONDS,
-            error=str(error),
-        )
 
 
 def _aside(call: Callable[[], Change]) -> asyncio.Future[Change]:

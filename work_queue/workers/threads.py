@@ -9,13 +9,27 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+EXITS = SystemExit, KeyboardInterrupt
+
 T = TypeVar("T")
+
+
+class ExitedError(Exception):
+    """A function of the user's has raised SystemExit or KeyboardInterrupt.
+
+    Those would end the event loop at once, and with it all handlers that run.
+    """
+
+    def __init__(self, exit_: BaseException) -> None:
+        super().__init__(exit_)
+        self.exit = exit_
 
 
 def in_thread(call: Callable[[], T], *, name: str) -> asyncio.Future[T]:
     """Run it in a thread of this name.
 
-    Nobody has to wait for it, as one that hangs would hold up the rest.
+    Nobody has to wait for it, as one that hangs would hold up the rest. The future raises what it
+    raises, or ExitedError.
     """
     future = Future[T]()
     future.set_running_or_notify_cancel()
@@ -28,6 +42,8 @@ def in_thread(call: Callable[[], T], *, name: str) -> asyncio.Future[T]:
             stopped = RuntimeError(f"a function in the thread {name} raised StopIteration")
             stopped.__cause__ = error
             future.set_exception(stopped)
+        except EXITS as error:
+            future.set_exception(ExitedError(error))
         except BaseException as error:  # noqa: BLE001 -- for whoever awaits it
             future.set_exception(error)
         else:

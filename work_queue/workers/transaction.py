@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sql.dialect import Dialect
 from sql.registry import BACKENDS
-from work_queue.workers.lease import NotWrittenError
+from work_queue.workers.lease import NotBegunError, NotWrittenError
 from work_queue.workers.options import AnyEngine
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Transaction:
     def whole(self) -> Iterator[None]:
         """A block that begins the transaction, and commits it.
 
-        Raises NotWrittenError if there is no connection, or the database is lost, and what the
-        block raises else.
+        Raises NotBegunError if there is no connection, NotWrittenError if the database is lost, and
+        what the block raises else.
         """
         try:
             yield
@@ -40,7 +40,7 @@ class Transaction:
             cut = not isinstance(error, DBAPIError) or error.connection_invalidated
             if self._failed or (self._begun and not cut):
                 raise
-            raise NotWrittenError from error
+            raise (NotWrittenError if self._begun else NotBegunError) from error
 
     @contextmanager
     def handler(self, connection: Connection | AsyncConnection) -> Iterator[None]:

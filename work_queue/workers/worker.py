@@ -66,7 +66,8 @@ class Worker:
         concurrency: How many handlers run at a time. Default: 1.
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
             handler's own SQL on `Job.connection`, or `Job.async_connection`, commits with what it
-            returns, or not at all. None if the work queue is a service's.
+            returns, or not at all. If it has no connection within its pool's time-out, the task
+            comes back after a second. None if the work queue is a service's.
         grace_seconds: How many seconds SIGTERM and SIGINT wait for running handlers. Default: 30.
         metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
@@ -129,12 +130,14 @@ class Worker:
 
         Args:
             until_empty: Whether to return when no task is available and no handler runs. Tasks with
-                a later date are not awaited. At a service it needs the right `READ` of the queues,
-                for their statistics. Default: False.
-            limit: Return after this number of tasks. Default: any number.
+                a later date are not awaited, but those that this run put off, since others held
+                their docs or all connections. At a service it needs the right `READ` of the
+                queues, for their statistics. Default: False.
+            limit: Return after this number of tasks, without those that are put off so. Default:
+                any number.
 
         Raises:
-            FailWorker: A handler has raised it.
+            FailWorker: A handler has raised it. What it raises by `sys.exit()` passes likewise.
             LifecycleError: The worker runs already, or the work queue was closed, or an event loop
                 runs in this thread: await `run_async`.
             InvalidRequestError: The limit is not allowed.

@@ -4,58 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from queue_core.runtime.arguments import function
 from work_queue import checks
-from work_queue.modification import Action
+from work_queue.modification import Action, NamesTask
 from work_queue.task import Task
-from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
-from work_queue.workers.options import Written, actions_of
+from work_queue.workers.options import Written, actions_of, plain_function
 
 
 def in_batches(
-    work: WorkQueue, handle: Callable[[Sequence[Task]], Written], *, limit: int = 100
+    handle: Callable[[Sequence[Task]], Written], *, limit: int = 100
 ) -> Callable[[Job], tuple[Action, ...]]:
     """Make a handler that takes many tasks of a queue at a time.
 
     Whenever the worker has claimed a task, the handler claims more of its queue, as many as are
-    available. All of them are renewed together while `handle` runs. Then they are deleted, and what
-    it returns is done, in one modification. If it raises, all are given back, and only the first
-    one counts a failure.
+    available. All of them are renewed together while `handle` runs. What it returns is done in one
+    modification, which deletes all tasks that no action of it names. If it raises, all are given
+    back, and only the first one counts a failure.
+
+    A task that was claimed before, without an end to its run, may have killed its worker. So it
+    runs alone, and the others' claims don't rise with it.
 
     Args:
-        work: The work queue of the worker.
-        handle: Takes tasks, and returns an action, several, or None.
+        handle: Takes tasks, and returns an action, several, or None. No coroutine function.
         limit: The most tasks at a time. Default: 100.
 
     Returns:
         A handler for `Worker`.
 
     Raises:
-        ConfigurationError: `handle` is no function of one argument.
+        ConfigurationError: `handle` is no function of one argument, or a coroutine function.
         InvalidRequestError: The limit is not allowed.
     """
-    function(handle, key="handle", arguments=1)
+    plain_function(handle, key="handle")
     most = checks.limit(limit)
 
     def handler(job: Job) -> tuple[Action, ...]:
-        others = _more(work, job.task, most - 1)
-        job.hold(others)
-        returned = actions_of(handle([job.task, *others]), handle)
-        return (*returned, job.task.delete(), *(task.delete() for task in others))
+        batch = [job.task]
+        if most > 1 and _is_first_claim(job.task):
+            # The rest is given back when the batch ends, and its claims are not counted.
+            batch += filter(_is_first_claim, job.claim_more(limit=most - 1))
+        returned = actions_of(handle(batch), handle)
+        named = {action.task.id for action in returned if isinstance(action, NamesTask)}
+        return (*returned, *(task.delete() for task in batch if task.id not in named))
 
     return handler
 
 
-def _more(work: WorkQueue, task: Task, limit: int) -> list[Task]:
-    if not limit:
-        return []
-    taken = work.claim_many(
-        task.queue,
-        limit=limit,
-        claimant=task.claimant,
-        lease_seconds=task.lease.total_seconds(),
-        timeout_seconds=0,
-    )
-    # If the lease has ended meanwhile, the task itself is there again, at a newer version.
-    return [other for other in taken if other.id != task.id]
+def _is_first_claim(task: Task) -> bool:
+    return task.claims == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from queue_core.runtime.arguments import function
 from work_queue.modification import Insert
 from work_queue.workers.job import Job
+from work_queue.workers.options import plain_function
 
 
 def map_to(
@@ -26,9 +26,9 @@ def map_to(
         A handler for `Worker`.
 
     Raises:
-        ConfigurationError: `outputs` is no function of one argument.
+        ConfigurationError: `outputs` is no function of one argument, or a coroutine function.
     """
-    function(outputs, key="outputs", arguments=1)
+    plain_function(outputs, key="outputs")
 
     def handler(job: Job) -> tuple[Insert, ...]:
         return tuple(Insert(queue=queue, value=value) for value in outputs(job.task.value))

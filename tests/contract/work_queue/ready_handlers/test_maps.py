@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -32,14 +33,22 @@ def test_a_map_that_fails_on_the_way_inserts_nothing(work: WorkQueue) -> None:
     assert work.queues() == {"in/err": 1}
 
 
+async def _awaited(_given: Any) -> Any:
+    raise AssertionError
+
+
 @needs.any_database
 @pytest.mark.parametrize(
     "make",
     [
         lambda: map_to("out", None),  # type: ignore[arg-type]
-        lambda: in_batches(None, None),  # type: ignore[arg-type]
+        lambda: in_batches(None),  # type: ignore[arg-type]
+        lambda: map_to("out", _awaited),
+        lambda: in_batches(_awaited),
     ],
 )
-def test_what_is_no_function_is_refused(database_name: str, make: Callable[[], object]) -> None:
+def test_what_is_no_function_that_has_a_thread_is_refused(
+    database_name: str, make: Callable[[], object]
+) -> None:
     with pytest.raises(ConfigurationError):
         make()

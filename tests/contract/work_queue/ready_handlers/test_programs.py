@@ -80,14 +80,15 @@ def test_a_program_has_ended_when_its_worker_has_given_its_task_back(
     assert work.try_claim("in") is not None
 
 
-def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> None:
+def test_what_a_program_has_started_is_killed_with_it(work: WorkQueue, tmp_path: Path) -> None:
     begun, given_up, now = tmp_path / "begun", threading.Event(), datetime.now(UTC)
     child = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     task = Task("t", 1, "in", now, "me", 1, None, now, now, 0, "")
     handler = run_program(python(parent))
+    job = Job(task, (), given_up=given_up, work=work, hold=lambda _tasks: None)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(handler, Job(task, (), given_up, lambda _tasks: None))
+        running = pool.submit(handler, job)
         eventually(begun.exists)
         given_up.set()
         with pytest.raises(RuntimeError, match="exit code -9"):

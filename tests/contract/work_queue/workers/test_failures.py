@@ -19,6 +19,7 @@ from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import Start, raises, ran
 from work_queue.document import DocClaim
 from work_queue.modification import Insert
+from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
 from work_queue.workers.requests import FailWorker, MoveTask, StopWorker
@@ -186,7 +187,13 @@ def test_a_value_that_the_worker_may_not_write_is_put_off_and_quarantined(
     work = make_work(max_value_bytes=100)
     docs = DocClaim("n", "k")
     held = work.claim_docs(docs, claimant="another")
-    Worker(work, raises(AssertionError()), "a", docs=lambda _: [docs]).run(limit=1)
+
+    def docs_of(_task: Task) -> list[DocClaim]:
+        worker.stop()
+        return [docs]
+
+    worker = Worker(work, raises(AssertionError()), "a", docs=docs_of)
+    worker.run()
     [left] = work.tasks("a")
     assert (left.attempt, left.claims, left.value) == (0, 0, LONG)
     work.modify(*(one.release() for one in held), claimant="another")

@@ -367,9 +367,7 @@ def test_a_dependency_on_what_is_held_releases_it(work: WorkQueue) -> None:
     claims = [DocClaim("n", "l"), DocClaim("n", "k")]
 
     def handle(job: Job) -> list[Action]:
-        lease, claimant = job.task.lease.total_seconds(), job.task.claimant
-        [other] = work.claim_many("more", limit=1, lease_seconds=lease, claimant=claimant)
-        job.hold([other])
+        [other] = job.claim_more("more", limit=1)
         changed = job.sets[1].docs[0].change(6)
         return [other.depend(), *(docs.depend() for docs in job.sets), changed]
 
@@ -388,11 +386,21 @@ def test_a_task_whose_docs_are_held_is_put_off(work: WorkQueue, lost: int) -> No
     work.insert("a", 1)
     for _ in range(lost):
         work.modify(work.claim("a", timeout_seconds=BOUND_SECONDS).release())
-    worker = Worker(work, raises(AssertionError()), "a", docs=lambda _: [DocClaim("n", "k")])
-    worker.run(limit=1)
+    _try_once(work)
     [task] = work.tasks("a")
     assert (task.value, task.attempt, task.claims, task.err) == (1, 0, lost, "")
     assert 0.7 < (task.at - task.modified).total_seconds() <= 1
+
+
+def _try_once(work: WorkQueue) -> None:
+    """Let a worker claim a task and its docs, which others hold, and stop then."""
+
+    def docs(_task: Task) -> list[DocClaim]:
+        worker.stop()
+        return [DocClaim("n", "k")]
+
+    worker = Worker(work, raises(AssertionError()), "a", docs=docs)
+    worker.run()
 
 
 @needs.many_writers
@@ -401,11 +409,10 @@ def test_a_task_whose_docs_are_locked_is_put_off(work: WorkQueue, orders: Orders
     """By an open transaction, which may stay so for long."""
     work.modify(InsertDoc(namespace="n", key="k", content=1))
     work.insert("a", 1)
-    worker = Worker(work, raises(AssertionError()), "a", docs=lambda _: [DocClaim("n", "k")])
     with orders.engine.begin() as connection:
         [doc] = work.docs("n")
         work.modify(doc.change(2), connection=connection)
-        worker.run(limit=1)
+        _try_once(work)
         [task] = work.tasks("a")
     assert (task.value, task.attempt, task.claims, task.err) == (1, 0, 0, "")
     assert 0.7 < (task.at - task.modified).total_seconds() <= 1

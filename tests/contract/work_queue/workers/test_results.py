@@ -74,13 +74,7 @@ def test_tasks_that_a_handler_holds_and_keeps_start_anew_too(work: WorkQueue) ->
         work.modify(work.claim("more", timeout_seconds=BOUND_SECONDS).release())
 
     def handle(job: Job) -> list[Action]:
-        [other] = work.claim_many(
-            "more",
-            limit=1,
-            claimant=job.task.claimant,
-            lease_seconds=job.task.lease.total_seconds(),
-        )
-        job.hold([other])
+        [other] = job.claim_more("more", limit=1)
         return [other.renew(30)]
 
     Worker(work, handle, "a", retry=ImmediateRetries(0)).run(limit=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -23,10 +24,11 @@ from tests import requirements as needs
 from tests.contract.conftest import Orders
 from tests.contract.harness import BOUND_SECONDS
 from tests.contract.work_queue.conftest import MakeWork
-from tests.contract.work_queue.workers.handlers import Start
+from tests.contract.work_queue.workers.handlers import Start, raises
+from work_queue.document import DocClaim
 from work_queue.modification import Change, Insert
 from work_queue.work_queue import WorkQueue
-from work_queue.workers import loop
+from work_queue.workers import loop, run
 from work_queue.workers.job import Job
 from work_queue.workers.worker import Worker
 
@@ -140,6 +142,119 @@ def test_what_comes_while_a_handler_runs_is_run_beside_it(work: WorkQueue) -> No
     worker = Worker(work, handle, "a", concurrency=3, retry=ImmediateRetries(0))
     worker.run(until_empty=True, limit=3)
     assert work.queues() == {}
+
+
+def test_all_idle_handlers_take_what_comes_while_another_runs(work: WorkQueue) -> None:
+    together, begun = threading.Barrier(8, timeout=BOUND_SECONDS), list[float]()
+
+    def handle(job: Job) -> None:
+        if job.task.value == "first":
+            job.wait(0.5)  # the others have found nothing by then
+            work.modify(*(Insert(queue="a") for _ in range(7)))
+        else:
+            begun.append(time.monotonic())
+        together.wait()
+
+    work.insert("a", "first")
+    Worker(work, handle, "a", concurrency=8, retry=ImmediateRetries(0)).run(until_empty=True)
+    assert work.queues() == {}
+    assert max(begun) - min(begun) < 3
+
+
+def test_few_claims_are_tried_while_a_limit_is_reached(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, given = list[object](), work.try_claim_async
+
+    async def tries(*queues: Any, **options: Any) -> Any:
+        tried.append(queues)
+        return await given(*queues, **options)
+
+    def handle(job: Job) -> None:
+        job.wait(1.5)
+
+    monkeypatch.setattr(work, "try_claim_async", tries)
+    work.limit("a", concurrency=1)
+    work.modify(*(Insert(queue="a") for _ in range(2)))
+    Worker(work, handle, "a", concurrency=8).run(until_empty=True)
+    assert work.queues() == {}
+    assert len(tried) < 45
+
+
+@pytest.mark.parametrize("options", [{"until_empty": True}, {"limit": 4}], ids=str)
+def test_a_worker_does_not_end_before_tasks_that_waited_for_docs_of_others(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    values = list[int]()
+
+    def handle(job: Job) -> None:
+        values.append(job.task.value)
+        job.wait(0.1)
+
+    monkeypatch.setattr(run, "CONTENTION_SECONDS", 0.2)
+    work.modify(*(Insert(queue="a", value=value) for value in range(4)))
+    worker = Worker(work, handle, "a", docs=lambda _: [DocClaim("n", "k")], concurrency=4)
+    worker.run(**options)
+    assert sorted(values) == [0, 1, 2, 3]
+    assert work.queues() == {}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exit_in_a_handler_ends_the_worker_when_the_others_have_ended(
+    work: WorkQueue, error: BaseException
+) -> None:
+    begun = threading.Event()
+
+    def handle(job: Job) -> Insert:
+        if job.task.value == "exits":
+            assert begun.wait(BOUND_SECONDS)
+            raise error
+        begun.set()
+        job.wait(0.3)
+        return Insert(queue="b")
+
+    work.modify(Insert(queue="a", value="exits"), Insert(queue="a"))
+    with pytest.raises(type(error)):
+        Worker(work, handle, "a", concurrency=2).run()
+    assert work.queues() == {"a": 1, "b": 1}
+    [left] = work.tasks("a")
+    assert (left.value, left.version, left.attempt) == ("exits", 1, 0)
+
+
+def test_an_exit_in_a_coroutine_ends_the_worker_when_the_others_have_ended(
+    work: WorkQueue,
+) -> None:
+    async def run_it() -> None:
+        begun = asyncio.Event()
+
+        async def handle(job: Job) -> Insert:
+            if job.task.value == "exits":
+                await begun.wait()
+                raise SystemExit(3)
+            begun.set()
+            await asyncio.sleep(0.3)
+            return Insert(queue="b")
+
+        await Worker(work, handle, "a", concurrency=2).run_async()
+
+    work.modify(Insert(queue="a", value="exits"), Insert(queue="a"))
+    with pytest.raises(SystemExit):
+        asyncio.run(run_it())
+    assert work.queues() == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("part", ["docs", "error_queue"])
+def test_an_exit_in_another_function_of_the_user_ends_the_worker_too(
+    work: WorkQueue, part: str
+) -> None:
+    def exits(_given: Any) -> Any:
+        raise SystemExit(3)
+
+    options: dict[str, Any] = {part: exits}
+    work.insert("a")
+    with pytest.raises(SystemExit):
+        Worker(work, raises(GiveUp()), "a", **options).run()
+    assert work.queues() == {"a": 1}
 
 
 def test_a_cancelled_worker_writes_nothing(work: WorkQueue) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from sqlalchemy import URL, Connection, select, text
+from sqlalchemy import URL, Connection, create_engine, select, text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.model.retry_policies import ImmediateRetries
@@ -155,6 +155,26 @@ def test_a_coroutine_that_ends_its_transaction_by_a_statement_has_failed(
     asyncio.run(run())
     assert ENDED in work.tasks("a/err")[0].err
     assert orders.numbers() == []
+
+
+@pytest.mark.database_only
+def test_handlers_that_wait_for_a_connection_are_not_to_blame(
+    work: WorkQueue, database_url: URL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine has one, and three handlers want it."""
+    claims = list[tuple[int, int]]()
+
+    def handle(job: Job) -> None:
+        claims.append((job.task.value, job.task.claims))
+        job.wait(0.5)
+
+    engine = create_engine(database_url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    work.modify(*(Insert(queue="a", value=value) for value in range(4)))
+    Worker(work, handle, "a", engine=engine, concurrency=3, max_claims=1).run(until_empty=True)
+    engine.dispose()
+    assert sorted(claims) == [(value, 1) for value in range(4)]
+    assert work.queues() == {}
+    assert "no_connection" in caplog.text
 
 
 @needs.undone_by_deadlock
