@@ -8,6 +8,7 @@ from queue_core.runtime.arguments import function
 from work_queue import checks
 from work_queue.modification import Action
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
 from work_queue.workers.options import Written, actions_of
@@ -41,6 +42,8 @@ def in_batches(
     def handler(job: Job) -> tuple[Action, ...]:
         others = _more(work, job.task, most - 1)
         job.hold(others)
+        # One with a spoilt value is released. Its worker moves it away once it comes first.
+        others = [other for other in others if other.value is not UNREAD]
         returned = actions_of(handle([job.task, *others]), handle)
         return (*returned, job.task.delete(), *(task.delete() for task in others))
 
