@@ -39,7 +39,8 @@ class Doc:
         at: Until when the set is held. In UTC.
         key: The key of its set.
         secondary_key: Its key inside the set, unique there.
-        content: A JSON value, or bytes. `UNREAD` if it was read without contents.
+        content: A JSON value, or bytes. `UNREAD` if it was read without contents, or
+            if somebody has spoilt it by SQL of their own.
         created: When it was inserted, by the database's clock.
         modified: When it was inserted or changed last.
     """

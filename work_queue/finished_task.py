@@ -16,7 +16,7 @@ class FinishedTask:
         version: The version that was deleted.
         queue: The queue that it was in.
         claims: How often it was claimed.
-        value: See `Task`. `UNREAD` if it was read without values.
+        value: See `Task`. `UNREAD` as there.
         created: When it was inserted, by the database's clock.
         modified: When it was inserted, claimed or changed last.
         finished: When it was deleted.

@@ -123,11 +123,14 @@ class Renew:
         seconds: The lease from now; 0 or less: the task is released.
         undo_claim: Whether the claim counts no more: its run has not ended, and the task is not to
             blame. Default: False.
+        with_value: Whether the answer has the task's value. False: it is neither read nor sent.
+            Default: True.
     """
 
     task: TaskRef
     seconds: float
     undo_claim: bool = False
+    with_value: bool = True
 
 
 @dataclass(frozen=True, slots=True)

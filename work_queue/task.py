@@ -28,8 +28,8 @@ class Task:
         at: When it can be claimed: its arrival, or the end of the lease. In UTC.
         claimant: Who holds it, or held it last; empty if it was released.
         claims: How often it was claimed.
-        value: A JSON value, or bytes. `UNREAD` if it was read without values: a change leaves it
-            as it is then, unless it gives one.
+        value: A JSON value, or bytes. `UNREAD` if it was read without values, or if somebody has
+            spoilt it by SQL of their own: a change leaves it as it is then, unless it gives one.
         created: When it was inserted, by the database's clock.
         modified: When it was inserted, claimed or changed last.
         attempt: How often it has failed, as its workers count.

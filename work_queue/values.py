@@ -26,7 +26,7 @@ class Unread:
 
 
 UNREAD = Unread()
-"""The value of a task, or the content of a doc, that was read without."""
+"""The value of a task, or the content of a doc, that was read without, or that can't be read."""
 
 MOST_LEVELS = 30
 """Lists and objects inside one another. gRPC's callers can't read many more: they would lose the

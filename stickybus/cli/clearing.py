@@ -16,8 +16,6 @@ from stickybus.cli.output import plural, remark, say, write_json
 from stickybus.cli.progress import bar, stoppable
 from stickybus.cli.target import Json
 from stickybus.cli.work import Force, Opening, Queue, opening
-from work_queue.faults import DependencyError
-from work_queue.modification import Delete
 from work_queue.refs import TaskPlace
 from work_queue.task import Task
 
@@ -87,18 +85,12 @@ def _ready(batch: Sequence[Task], now: datetime) -> list[Task]:
 
 def _delete(work: WorkQueue, batch: Sequence[Task], *, force: bool) -> int:
     """Delete those that nobody has changed meanwhile; returns how many."""
+    from work_queue.face.possible import modify_possible
+
     by_holder = defaultdict[str, list[Task]](list)
     for task in batch:
         by_holder[task.claimant if force else ""].append(task)
-    return sum(_delete_as(work, holder or None, tasks) for holder, tasks in by_holder.items())
-
-
-def _delete_as(work: WorkQueue, holder: str | None, tasks: list[Task]) -> int:
-    while tasks:
-        try:
-            work.modify(*(Delete(task.ref) for task in tasks), claimant=holder)
-            break
-        except DependencyError as error:
-            changed = {fault.ref for fault in error.faults}
-            tasks = [task for task in tasks if task.ref not in changed]
-    return len(tasks)
+    return sum(
+        modify_possible(work, [task.delete() for task in tasks], holder or None)
+        for holder, tasks in by_holder.items()
+    )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TypedDict, Unpack
 
 from queue_core.reading.bulk import BATCH, PREVIEW, Stop, check_calls, is_set
@@ -11,8 +14,8 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from work_queue import checks
 from work_queue.face.modifying import Modifying
-from work_queue.faults import DependencyError
-from work_queue.modification import Replay
+from work_queue.face.possible import modify_possible
+from work_queue.refs import TaskPlace
 from work_queue.replayed import Replayed
 from work_queue.requests import TaskQuery
 from work_queue.task import Task
@@ -41,6 +44,7 @@ class Replaying(Modifying):
         error_text: str | None = None,
         limit: int | None = None,
         with_values: bool = True,
+        after: TaskPlace | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Task]:
         """Read the tasks of an error queue: those that a failure has moved into it.
@@ -53,6 +57,7 @@ class Replaying(Modifying):
             error_text: Only those whose `err` has this text, in lower or upper case.
             limit: How many at most; 0 or less: no limit. Default: no limit.
             with_values: Whether `Task.value` is read. Default: True.
+            after: Only those after this place, such as `place` of the last task that was read.
             connection: The caller's connection, whose transaction reads. Default: one of our own.
 
         Returns:
@@ -63,15 +68,13 @@ class Replaying(Modifying):
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: The database does not answer.
         """
-        query = TaskQuery(
-            checks.queue(queue),
+        query = replace(
+            _of_failed(queue, failed_in, error_text),
             limit=checks.bound(limit),
             with_values=bool(with_values),
-            failed=True,
-            failed_in=None if failed_in is None else checks.queue(failed_in),
-            error_text=checks.error_text(error_text),
+            after=after,
         )
-        return self._backend.tasks(query, connection)
+        return self._backend.tasks(checks.task_query(query), connection)
 
     def replay_failed(
         self,
@@ -87,9 +90,9 @@ class Replaying(Modifying):
     ) -> Replayed:
         """Send the failed tasks of an error queue back to where they failed, to run anew.
 
-        They go in batches of 100, each a transaction. A task has no attempts, claims and `err`
-        then, and can be claimed at once. Tasks that fail again meanwhile wait for the next call.
-        Tasks that others hold stay.
+        They are counted first, and then go in batches of 100, each a transaction. A task has no
+        attempts, claims and `err` then, and can be claimed at once. Tasks that fail again meanwhile
+        wait for the next call. Tasks that others hold stay.
 
         Args:
             queue: The error queue, such as "mail/err".
@@ -118,32 +121,35 @@ class Replaying(Modifying):
         """
         check_calls(progress, stop)
         target = None if to is None else checks.queue(to, key="to")
-        found = self.failed_tasks(
-            queue, failed_in=failed_in, error_text=error_text, with_values=False
-        )
-        matched, replayed, skipped = len(found), 0, 0
+        query = _of_failed(queue, failed_in, error_text)
+        first, matched = list[Task](), 0
+        last = changed = datetime.min.replace(tzinfo=UTC)
+        for batch in self._batches(query):
+            first += batch[: PREVIEW - len(first)]
+            matched += len(batch)
+            last, changed = batch[-1].at, max(changed, *(task.modified for task in batch))
         if dry_run:
-            return Replayed(matched, first=tuple(found[:PREVIEW]), stopped=is_set(stop))
-        for start in range(0, matched, BATCH):
+            return Replayed(matched, first=tuple(first), stopped=is_set(stop))
+        replayed = done = 0
+        for batch in self._batches(query):
             if is_set(stop):
-                return Replayed(matched, replayed, skipped, stopped=True)
-            batch = found[start : start + BATCH]
-            done = self._replay([task.replay(target) for task in batch], claimant)
-            replayed += done
-            skipped += len(batch) - done
+                return Replayed(matched, replayed, done - replayed, stopped=True)
+            # Those that have failed again meanwhile were changed later.
+            found = [task for task in batch if task.modified <= changed]
+            replayed += modify_possible(self, [task.replay(target) for task in found], claimant)
+            done += len(found)
+            matched = max(matched, done)  # one may have been committed after the count
             if progress is not None:
-                progress(start + len(batch), matched)
-        return Replayed(matched, replayed, skipped)
+                progress(done, matched)
+            if batch[-1].at > last:
+                break
+        return Replayed(matched, replayed, matched - replayed)
 
-    def _replay(self, replays: list[Replay], claimant: str | None) -> int:
-        """Do those that can be done, in one transaction; returns how many."""
-        while replays:
-            try:
-                return len(self.modify(*replays, claimant=claimant).changed)
-            except DependencyError as error:
-                lost = {fault.ref for fault in error.faults}
-                replays = [one for one in replays if one.task not in lost]
-        return 0
+    def _batches(self, query: TaskQuery) -> Iterator[list[Task]]:
+        """The tasks of a query by arrival, read as they are asked for."""
+        while batch := self._backend.tasks(replace(query, limit=BATCH), None):
+            yield batch
+            query = replace(query, after=batch[-1].place)
 
     # -- awaitable twins --------------------------------------------------------------------------
 
@@ -155,6 +161,7 @@ class Replaying(Modifying):
         error_text: str | None = None,
         limit: int | None = None,
         with_values: bool = True,
+        after: TaskPlace | None = None,
         connection: AsyncCallersConnection | None = None,
     ) -> list[Task]:
         """Awaitable twin of `failed_tasks`."""
@@ -165,6 +172,7 @@ class Replaying(Modifying):
                 error_text=error_text,
                 limit=limit,
                 with_values=with_values,
+                after=after,
                 connection=inner,
             ),
             connection,
@@ -173,3 +181,14 @@ class Replaying(Modifying):
     async def replay_failed_async(self, queue: str, **options: Unpack[ReplayOptions]) -> Replayed:
         """Awaitable twin of `replay_failed`, in a thread, which calls `progress` and `stop`."""
         return await asyncio.to_thread(lambda: self.replay_failed(queue, **options))
+
+
+def _of_failed(queue: str, failed_in: str | None, error_text: str | None) -> TaskQuery:
+    """The failed tasks of an error queue, without values."""
+    return TaskQuery(
+        checks.queue(queue),
+        with_values=False,
+        failed=True,
+        failed_in=None if failed_in is None else checks.queue(failed_in),
+        error_text=checks.error_text(error_text),
+    )

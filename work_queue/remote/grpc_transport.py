@@ -15,6 +15,8 @@ from work_queue.wire.calls import method_of
 
 UNSENT = ("failed to connect to all addresses", "DNS resolution failed")
 """How gRPC begins to say that it has no connection. All else it says of calls that were lost."""
+LARGER = "larger than max"
+"""What gRPC says of a request that is too long: "… message larger than max (5 vs. 4)"."""
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -76,7 +78,8 @@ def metadata_of(address: Address) -> tuple[tuple[str, str], ...]:
 def error_of(call: Any) -> Exception:
     """The error of a call that has failed."""
     details = call.details() or call.code().name
-    if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+    # A proxy that has too much to do says the same, and no size.
+    if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and LARGER in details:
         return PayloadTooLargeError(
             f"the service takes no request of this size: {details}. Nothing was written. Send "
             "less at once."

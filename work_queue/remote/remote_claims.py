@@ -175,5 +175,5 @@ class _Rounds:
 
 def _release(taken: list[Task]) -> wire.Modify:
     """No claim any more: nobody has seen these."""
-    release = tuple(Renew(task.ref, 0.0, undo_claim=True) for task in taken)
+    release = tuple(Renew(task.ref, 0.0, undo_claim=True, with_value=False) for task in taken)
     return wire.Modify(taken[0].claimant, release)

@@ -191,6 +191,7 @@ class Calls(SettingCalls):
                     failed_in=query.failed_in,
                     error_text=query.error_text,
                     limit=query.limit,
+                    after=query.after,
                     with_values=query.with_values,
                 )
             found = await self._work.tasks_async(
@@ -343,7 +344,7 @@ def _bytes_of(task: Task) -> int:
 
 def _unclaim(claimed: Task | DocSet) -> Action:
     if isinstance(claimed, Task):
-        return Renew(claimed.ref, 0.0, undo_claim=True)
+        return Renew(claimed.ref, 0.0, undo_claim=True, with_value=False)
     return claimed.release()
 
 

@@ -2,8 +2,8 @@
 
 The transaction that inserts locks the rows of the due schedules, and moves them on. So each date
 has one task, however many claim at once and whoever dies, and a claim that comes second finds
-nothing due. The id of a task follows from its schedule and date: none comes twice, even if somebody
-sets a clock or a row back.
+nothing due. The id of a task follows from its schedule and date: as long as it is there, it does
+not come again, even if somebody sets a clock or a row back.
 
 A schedule whose task can't be inserted stays where it is, and is tried again later. Meanwhile
 claims take the other tasks of its queue.

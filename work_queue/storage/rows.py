@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from queue_core.errors import PayloadNotDecodableError
 from work_queue.document import Doc, DocSet
 from work_queue.finished_task import FinishedTask
 from work_queue.task import Task
@@ -20,7 +21,7 @@ def task_of(row: Any, *, has_value: bool = True) -> Task:
         at=row.arrival_date,
         claimant=row.claimant,
         claims=row.claims,
-        value=decode(row.value_json, row.value_bytes) if has_value else UNREAD,
+        value=_read(row.value_json, row.value_bytes) if has_value else UNREAD,
         created=row.created_date,
         modified=row.modified_date,
         attempt=row.attempt,
@@ -40,7 +41,7 @@ def task_of_values(row: Sequence[Any]) -> Task:
         at,
         claimant,
         claims,
-        decode(text, data),
+        _read(text, data),
         created,
         modified,
         attempt,
@@ -56,7 +57,7 @@ def finished_of(row: Any, *, has_value: bool) -> FinishedTask:
         version=row.version,
         queue=row.queue,
         claims=row.claims,
-        value=decode(row.value_json, row.value_bytes) if has_value else UNREAD,
+        value=_read(row.value_json, row.value_bytes) if has_value else UNREAD,
         created=row.created_date,
         modified=row.modified_date,
         finished=row.finished_date,
@@ -79,7 +80,7 @@ def doc_of(row: Any, *, has_content: bool = True) -> Doc:
         at=row.arrival_date,
         key=row.doc_key,
         secondary_key=row.secondary_key,
-        content=decode(row.content_json, row.content_bytes) if has_content else UNREAD,
+        content=_read(row.content_json, row.content_bytes) if has_content else UNREAD,
         created=row.created_date,
         modified=row.modified_date,
     )
@@ -90,3 +91,14 @@ def set_of(row: Any, docs: Sequence[Doc] = ()) -> DocSet:
     return DocSet(
         row.namespace, row.doc_key, row.version, row.claimant, row.arrival_date, tuple(docs)
     )
+
+
+def _read(text: str | None, data: bytes | None) -> Any:
+    """What two columns hold, or UNREAD if somebody else has spoilt it.
+
+    An error would fail all that is read with it, and leave the leases of a claim that is committed.
+    """
+    try:
+        return decode(text, data)
+    except PayloadNotDecodableError:
+        return UNREAD

@@ -194,17 +194,17 @@ class TaskChanges:
             kinds.setdefault(tuple(values), []).append({"of_task": task_id, **values})
         for rows in kinds.values():
             tasks.change(connection, sorted(rows, key=lambda row: row["of_task"]))
-        renewed = [
-            self.named[place].task.id for place, values in changes.items() if "queue" not in values
+        asked = [
+            one.task.id for one in self.named.values() if isinstance(one, Renew) and one.with_value
         ]
-        unread = {place for place, values in changes.items() if "queue" in values} - {*self._values}
-        read = {row.task_id: row for row in tasks.by_ids(connection, renewed, values=True)}
+        read = {row.task_id: row for row in tasks.by_ids(connection, asked, values=True)}
         for place, values in changes.items():
             before = self._rows[self.named[place].task.id]
             after = read.get(before.task_id) or SimpleNamespace(**{**before._asdict(), **values})
             written.end(before, moment, after)
             written.count(after, moment, 1)
-            written.changed[place] = task_of(after, has_value=place not in unread)
+            has_value = before.task_id in read or place in self._values
+            written.changed[place] = task_of(after, has_value=has_value)
 
     def _changed(
         self, place: int, action: Change | Renew | Replay, moment: Moment

@@ -14,6 +14,9 @@ from work_queue.values import UNREAD
 from work_queue.workers.options import Options
 from work_queue.workers.requests import MoveTask
 
+IMPOSSIBLE_SECONDS = 60.0
+"""How long a task is put off that can't be moved where it has to go, or that is there already."""
+
 
 def after_failure(task: Task, error: BaseException, options: Options, run_seconds: float) -> Change:
     """The change that runs the task again later, or moves it to another queue.
@@ -25,12 +28,13 @@ def after_failure(task: Task, error: BaseException, options: Options, run_second
         run_seconds: The time since the claim.
     """
     attempt = task.attempt + 1
-    delay = None if isinstance(error, MoveTask) else _delay(task, error, options, run_seconds)
-    queue = None
+    delay: timedelta | float | None
     if isinstance(error, MoveTask):
-        queue = error.queue
-    elif delay is None:
-        queue = options.error_queue_of(task.queue)
+        queue = None if error.queue == task.queue else error.queue
+        delay = None if queue else IMPOSSIBLE_SECONDS
+    else:
+        delay = _delay(task, error, options, run_seconds)
+        queue = options.error_queue_of(task.queue) if delay is None else None
     return without_value(task).change(
         queue=queue, delay=delay, attempt=attempt, err=err_of(error), reset_claims=True
     )

@@ -16,7 +16,7 @@ from queue_core.errors import DatabaseUnreachableError
 from queue_core.runtime.callers import CallersConnection
 from work_queue.document import DocClaim, DocSet
 from work_queue.faults import DependencyError
-from work_queue.modification import Action
+from work_queue.modification import Action, Renew
 from work_queue.refs import DocRef, SetRef, TaskRef
 from work_queue.rights import PermissionDeniedError
 from work_queue.task import Task
@@ -154,7 +154,7 @@ class Lease:
                 task, others, sets = self.task, [*self._others.values()], self.sets
             try:
                 modified = self._work.modify(
-                    *(one.renew(self.seconds) for one in (task, *others)),
+                    *(Renew(one.ref, self.seconds, with_value=False) for one in (task, *others)),
                     *(docs.renew(self.seconds) for docs in sets),
                     claimant=task.claimant,
                 )
@@ -167,7 +167,10 @@ class Lease:
             with self._renewing:
                 if self.task is task:
                     self._in_doubt = 0
-                    self.task, *others = modified.changed
+                    self.task, *others = (
+                        replace(new, value=old.value)
+                        for old, new in zip((task, *others), modified.changed, strict=True)
+                    )
                     self._others.update({other.id: other for other in others})
                     if self.sets is sets:  # else they came meanwhile, and end before the task
                         self.sets = modified.changed_sets

@@ -104,7 +104,9 @@ def newest(
     found = [action for action in given if not _is_implied(action, left_tasks, left)]
     if left_tasks.pop(task.id, None):
         found.append(task.delete())
-    found += [Renew(other.ref, 0.0, undo_claim=True) for other in left_tasks.values()]
+    found += [
+        Renew(other.ref, 0.0, undo_claim=True, with_value=False) for other in left_tasks.values()
+    ]
     return [*found, *(docs.release() for docs in sets if (docs.namespace, docs.key) in left)]
 
 

@@ -62,7 +62,10 @@ class Options:
             raise not_allowed("retry", self.retry, allowed)
         _number(self.max_attempts, key="max_attempts")
         _number(self.max_claims, key="max_claims")
-        if not (self.error_queue is None or isinstance(self.error_queue, str)):
+        if isinstance(self.error_queue, str):
+            if self.error_queue in self.queues:
+                raise not_allowed("error_queue", self.error_queue, "no queue that is worked")
+        elif self.error_queue is not None:
             plain_function(self.error_queue, key="error_queue")
         if self.max_run_seconds is not None and not (
             is_number(self.max_run_seconds) and self.max_run_seconds > 0
@@ -94,18 +97,17 @@ class Options:
     def error_queue_of(self, queue: str) -> str:
         """Where the failed tasks of a queue go.
 
-        Never raises: where a function does, or tells no text, they go where all go by default.
+        Never raises: where a function does, or tells no other queue, they go where all go by
+        default. In their own queue they would run again, at once and for ever.
         """
         default = f"{queue}/err"
         if self.error_queue is None or isinstance(self.error_queue, str):
             return default if self.error_queue is None else self.error_queue
         try:
-            told = self.error_queue(queue)
-            of_kind(told, str, key="error_queue")
+            return _another(queue, self.error_queue(queue))
         except Exception:  # the user's code; the worker goes on with other tasks
             log.exception("error_queue_failed", queue=queue, to=default)
             return default
-        return told
 
 
 def actions_of(returned: Any, handler: object) -> tuple[Any, ...]:
@@ -130,6 +132,12 @@ def _is_asynchronous(call: object) -> bool:
     """Whether it is a coroutine function, or an object with a method `__call__` that is one."""
     inner = getattr(call, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner)
+
+
+def _another(queue: str, told: object) -> str:
+    if not isinstance(told, str) or told == queue:
+        raise not_allowed("error_queue", told, "the name of another queue")
+    return told
 
 
 def plain_function(call: object, *, key: str) -> None:

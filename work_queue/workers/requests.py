@@ -9,7 +9,7 @@ class MoveTask(Exception):
     """Raised by a handler: the task goes to another queue, ready at once, with the reason as `err`.
 
     Args:
-        queue: That queue.
+        queue: That queue. If the task is there already, it comes back in a minute.
         reason: Why. Default: a text that says who asked for it.
 
     Raises:

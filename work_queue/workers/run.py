@@ -14,14 +14,21 @@ from typing import Any, TypeAlias
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import InvalidRequestError, StickybusError
+from queue_core.model.retry import GiveUp
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.own_threads import in_own_thread
 from work_queue.faults import DependencyError
 from work_queue.modification import Action, Change, Renew
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
-from work_queue.workers.failures import after_claims, after_failure, without_value
+from work_queue.workers.failures import (
+    IMPOSSIBLE_SECONDS,
+    after_claims,
+    after_failure,
+    without_value,
+)
 from work_queue.workers.job import Job
 from work_queue.workers.lease import (
     RENEWAL_PART,
@@ -39,8 +46,6 @@ from work_queue.workers.transaction import Transaction, check, has_one_writer, m
 
 CONTENTION_SECONDS = 1.0
 """About how long a task is put off whose doc sets somebody else holds, or the connection."""
-IMPOSSIBLE_SECONDS = 60.0
-"""How long a task is put off that can't be moved where it has to go."""
 CANCEL_SECONDS = 10.0
 """How long a cancelled coroutine may take to end."""
 FUNCTION_SECONDS = 1.0
@@ -92,7 +97,7 @@ class Run:
                 log.warning("task_moved", **self._facts, claims=self._task.claims)
             return
         try:
-            error = await self._docs_missed()
+            error = _unreadable(self._task) or await self._docs_missed()
             if error is None:
                 error = await self._handled()
         except Exception as failed:  # noqa: BLE001 -- of what can't be claimed, whatever it is
@@ -360,6 +365,13 @@ class Run:
             return False
         self._end = end
         return True
+
+
+def _unreadable(task: Task) -> BaseException | None:
+    """Why its handler is not called: a claim reads values, unless somebody has spoilt one."""
+    if task.value is not UNREAD:
+        return None
+    return GiveUp("its stored value is no JSON: somebody has changed it by SQL of their own")
 
 
 def _aside(call: Callable[[], Change]) -> asyncio.Future[Change]:

@@ -58,8 +58,9 @@ class Worker:
             policy or `RetryLater` says. Default: the policy decides.
         max_claims: A task that was claimed more often, without an end to its runs, is moved to the
             error queue: it may kill its workers. None: any number. Default: 5.
-        error_queue: Where failed tasks go, or a function of a queue's name that tells it. Default:
-            the task's queue and `/err`, which also takes over if the function raises.
+        error_queue: Where failed tasks go, none of `queues`, or a function of a queue's name that
+            tells it. Default: the task's queue and `/err`, which also takes over if the function
+            raises, or tells the queue itself.
         max_run_seconds: A run that takes longer, in seconds, `docs` included, has failed. A
             function goes on in its thread, since it can't be stopped, and its result is not
             written. None: no limit. Default: 300.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -30,6 +31,14 @@ def failed(work: WorkQueue, queue: str = "a", err: str = "it broke", **options: 
 
 def moved(work: WorkQueue, task: Task, **changes: Any) -> Task:
     return work.modify(task.change(**changes)).changed[0]
+
+
+@pytest.mark.served_everywhere
+def test_failed_tasks_are_read_page_by_page(work: WorkQueue) -> None:
+    ids = [failed(work).id for _ in range(3)]
+    [first, second] = work.failed_tasks("a/err", limit=2)
+    [third] = work.failed_tasks("a/err", after=second.place)
+    assert [first.id, second.id, third.id] == ids
 
 
 @pytest.mark.served_everywhere
@@ -99,6 +108,40 @@ def test_batches_tell_their_progress_and_stop(work: WorkQueue) -> None:
     assert work.queues() == {"a": 100, "a/err": 150}
     assert work.replay_failed("a/err").replayed == 150
     assert work.replay_failed("a/err", stop=lambda: True).matched == 0
+
+
+def test_tasks_that_fail_again_meanwhile_wait_for_the_next_call(
+    work: WorkQueue, clock: ManualClock
+) -> None:
+    new = work.modify(*(Insert(queue="a") for _ in range(250))).inserted
+    work.modify(*(task.change(queue="a/err", attempt=1, err="x") for task in new))
+    told = list[tuple[int, int]]()
+
+    def fail_again(done: int, matched: int) -> None:
+        told.append((done, matched))
+        clock.advance(seconds=1)
+        again = work.tasks("a")
+        work.modify(*(task.change(queue="a/err", attempt=1, err="again") for task in again))
+
+    done = work.replay_failed("a/err", progress=fail_again)
+    assert (done.matched, done.replayed, done.skipped, done.stopped) == (250, 250, 0, False)
+    assert told[-1] == (250, 250)
+    assert {task.err for task in work.failed_tasks("a/err")} == {"again"}
+
+
+def test_a_preview_reads_few_tasks_at_a_time(work: WorkQueue) -> None:
+    """So it needs little memory, whatever their number and the length of their errors."""
+    for _ in range(2):
+        new = work.modify(*(Insert(queue="a") for _ in range(1_000))).inserted
+        work.modify(
+            *(task.change(queue="a/err", attempt=1, err=f"{task.id}{'x' * 5_000}") for task in new)
+        )
+    tracemalloc.start()
+    try:
+        assert work.replay_failed("a/err", dry_run=True).matched == 2_000
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_others_hold_or_have_changed_stays(make_work: MakeWork, clock: ManualClock) -> None:

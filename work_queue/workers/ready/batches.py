@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from work_queue import checks
 from work_queue.modification import Action, NamesTask
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.workers.job import Job
 from work_queue.workers.options import Written, actions_of, plain_function
 
@@ -40,9 +41,9 @@ def in_batches(
 
     def handler(job: Job) -> tuple[Action, ...]:
         batch = [job.task]
-        if most > 1 and _is_first_claim(job.task):
+        if most > 1 and _may_share(job.task):
             # The rest is given back when the batch ends, and its claims are not counted.
-            batch += filter(_is_first_claim, job.claim_more(limit=most - 1))
+            batch += filter(_may_share, job.claim_more(limit=most - 1))
         returned = actions_of(handle(batch), handle)
         named = {action.task.id for action in returned if isinstance(action, NamesTask)}
         return (*returned, *(task.delete() for task in batch if task.id not in named))
@@ -50,5 +51,6 @@ def in_batches(
     return handler
 
 
-def _is_first_claim(task: Task) -> bool:
-    return task.claims == 1
+def _may_share(task: Task) -> bool:
+    """Whether it neither may have ended a worker before, nor has a value that can't be read."""
+    return task.claims == 1 and task.value is not UNREAD

@@ -6,18 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
 
 from queue_core.errors import (
     ConfigurationError,
     PayloadNotDecodableError,
     PayloadNotSerialisableError,
-    PayloadTooLargeError,
 )
 from queue_core.model.retry import GiveUp, RetryLater
 from work_queue.modification import Insert
-from work_queue.values import decode, encode
-from work_queue.work_queue import MAX_VALUE_BYTES
+from work_queue.values import decode
 from work_queue.workers.job import Job
+from work_queue.workers.ready import results as ready
 
 if TYPE_CHECKING:
     import httpx
@@ -26,10 +28,10 @@ TOO_EARLY_OR_MANY = frozenset({408, 425, 429})
 """What a client may repeat, of the answers that say that it is at fault."""
 LONGEST_WAIT_SECONDS = 86_400
 """For which a receiver can put a task off."""
-LONGEST_ANSWER_BYTES = MAX_VALUE_BYTES
-"""Of an answer that is to be a task: the longest value that a work queue takes by default."""
 KEPT_BYTES = 65_536
 """Of an answer that nobody wants. After a longer one, the connection is opened anew."""
+SAFE = "".join(map(chr, range(ord("!"), ord("~") + 1))).replace("%", "")
+"""The visible characters of ASCII, which a header may hold; a percent sign stands for others."""
 
 
 def post_to(
@@ -41,8 +43,9 @@ def post_to(
 ) -> Callable[[Job], Insert | None]:
     """Make a handler that posts the value of a task to a URL.
 
-    A JSON value goes as JSON, bytes as they are; `Idempotency-Key` is the task's id, so that a
-    receiver knows a repetition. An answer of 2xx ends the task. One of 5xx, of 408, 425 or 429,
+    A JSON value goes as JSON, also `null`, and bytes as they are. `Idempotency-Key` is the task's
+    id, so that a receiver knows a repetition. What is not visible ASCII in it, and `%`, goes
+    percent-encoded. An answer of 2xx ends the task. One of 5xx, of 408, 425 or 429,
     and no answer, is retried, after `Retry-After` if that is a number. Any other gives it up, and
     so does an answer for `results` that would be a value of more than 10,000,000 bytes. Without
     `results`, 2xx is enough, whatever becomes of the rest of the answer.
@@ -69,24 +72,21 @@ def post_to(
     client = httpx.Client(timeout=timeout_seconds, headers=dict(headers or {}))
 
     def handler(job: Job) -> Insert | None:
-        value, sent = job.task.value, {"Idempotency-Key": job.task.id}
+        sent = {"Idempotency-Key": quote(job.task.id, safe=SAFE)}
+        content = job.task.value
+        if not isinstance(content, bytes):
+            content = msgspec.json.encode(content)
+            sent["Content-Type"] = client.headers.get("Content-Type", "application/json")
         if results is not None:
             sent["Accept-Encoding"] = "identity"  # so that what is read is what counts
-        content = {"content": value} if isinstance(value, bytes) else {"json": value}
-        with client.stream("POST", url, headers=sent, **content) as answer:
+        with client.stream("POST", url, headers=sent, content=content) as answer:
             if results is None or not answer.is_success:
                 with suppress(httpx.RequestError, TimeoutError):
                     _read(answer, answer.iter_raw(), KEPT_BYTES, timeout_seconds)
                 _judge(answer)
                 return None
-            body = _read(answer, answer.iter_bytes(), LONGEST_ANSWER_BYTES, timeout_seconds)
-        with suppress(PayloadTooLargeError):
-            if body is not None:
-                return Insert(queue=results, value=_result(answer, body))
-        raise GiveUp(
-            f"{url} answered {answer.status_code} with more than a task can hold, which is "
-            f"{LONGEST_ANSWER_BYTES} bytes. The receiver has acted on the task"
-        )
+            body = _read(answer, answer.iter_bytes(), ready.LONGEST_BYTES, timeout_seconds)
+        return _result(results, answer, body)
 
     return handler
 
@@ -116,19 +116,19 @@ def _read(
     return bytes(body)
 
 
-def _result(answer: httpx.Response, body: bytes) -> object:
+def _result(queue: str, answer: httpx.Response, body: bytes | None) -> Insert:
     """The answer's JSON if a task can hold it, else its text.
 
-    Raises PayloadTooLargeError, and nothing else: the receiver has acted, and would do so again.
+    Raises GiveUp, and nothing else: the receiver has acted, and would do so again.
     """
+    said, actor = f"{answer.url} answered {answer.status_code} with", "The receiver"
+    if body is None:
+        raise ready.too_long(said, actor)
     text = _text(answer, body)
     if answer.headers.get("Content-Type", "").startswith("application/json"):
         with suppress(PayloadNotDecodableError, PayloadNotSerialisableError):
-            value: object = decode(text, None)
-            encode(value, LONGEST_ANSWER_BYTES, what="the answer")
-            return value
-    encode(text, LONGEST_ANSWER_BYTES, what="the answer")
-    return text
+            return ready.result(queue, decode(text, None), said=said, actor=actor)
+    return ready.result(queue, text, said=said, actor=actor)
 
 
 def _text(answer: httpx.Response, body: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,7 @@ from stickybus.task_handlers import post_to
 from tests import requirements as needs
 from tests.contract.service.authorities import authorities
 from tests.contract.work_queue.ready_handlers.running import run, values
-from work_queue.workers.ready import deliveries
+from work_queue.workers.ready import deliveries, results
 
 __all__ = ["authorities"]
 
@@ -83,6 +84,48 @@ def test_a_value_is_posted_and_the_answer_is_the_result(
     [(key, kind, body)] = receiver.got
     assert (key, kind, json.loads(body)) == (task.id, "application/json", {"to": "ann"})
     assert values(work) == [{"ok": True}]
+
+
+@needs.any_database
+@pytest.mark.parametrize("value", [None, 0, False, "", {}])
+def test_an_empty_value_is_json_too(
+    work: WorkQueue, receiver: Receiver, database_name: str, value: object
+) -> None:
+    work.insert("in", value)
+    receiver.answers += [(204, {}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    [(_, kind, body)] = receiver.got
+    assert (kind, body) == ("application/json", json.dumps(value).encode())
+
+
+@needs.any_database
+def test_any_id_goes_as_a_key(work: WorkQueue, receiver: Receiver, database_name: str) -> None:
+    """Such as is no value of a header; and no two ids have one key."""
+    ids = ["plain/id~1", "rechnung-ä", "rechnung-%C3%A4", "two\nlines", " spaces ", "s p"]
+    for task_id in ids:
+        work.insert("in", id=task_id)
+        receiver.answers += [(204, {}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    assert work.queues() == {}
+    keys = [key for key, _, _ in receiver.got]
+    assert sorted(map(urllib.parse.unquote, keys)) == sorted(ids)
+    assert {"plain/id~1", "rechnung-%C3%A4", "rechnung-%25C3%25A4", "two%0Alines"} < set(keys)
+
+
+@needs.any_database
+def test_a_content_type_of_the_caller_stays(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    work.insert("in", 1)
+    receiver.answers += [(204, {}, b"")]
+
+    run(work, post_to(receiver.url, headers={"content-type": "application/cloudevents+json"}))
+
+    assert [kind for _, kind, _ in receiver.got] == ["application/cloudevents+json"]
 
 
 @needs.any_database
@@ -154,7 +197,7 @@ def test_an_answer_that_no_task_can_hold_gives_the_task_up(
     answer: bytes,
 ) -> None:
     """As JSON, each line break has two bytes."""
-    monkeypatch.setattr(deliveries, "LONGEST_ANSWER_BYTES", 100)
+    monkeypatch.setattr(results, "LONGEST_BYTES", 100)
     work.insert("in")
     receiver.answers += [(200, {}, answer)]
 

@@ -16,6 +16,7 @@ from stickybus.task_handlers import run_program
 from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.ready_handlers.running import run, values
+from work_queue.workers.ready import results
 
 
 def python(program: str) -> list[str]:
@@ -42,6 +43,41 @@ def test_a_program_that_fails_says_why(work: WorkQueue, database_name: str) -> N
 
     [failed] = work.tasks("in/err")
     assert "exit code 1: no paper" in failed.err
+
+
+@needs.any_database
+@pytest.mark.parametrize("rest", ["", "time.sleep(600)"])
+def test_an_output_that_no_task_can_hold_gives_the_task_up(
+    work: WorkQueue,
+    database_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rest: str,
+) -> None:
+    """The program has acted. One that goes on is killed."""
+    monkeypatch.setattr(results, "LONGEST_BYTES", 100)
+    ran = tmp_path / "ran"
+    program = f"import time; open({str(ran)!r}, 'a').write('x'); print('a' * 101, flush=True)"
+    work.insert("in")
+
+    run(work, run_program(python(f"{program}; {rest}"), results="out"))
+
+    assert ran.read_text() == "x"
+    [failed] = work.tasks("in/err")
+    assert "wrote more than a task can hold, which is 100 bytes" in failed.err
+    assert work.queues() == {"in/err": 1}
+
+
+@needs.any_database
+def test_an_output_that_nobody_wants_may_be_long(
+    work: WorkQueue, database_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "LONGEST_BYTES", 100)
+    work.insert("in")
+
+    run(work, run_program(python("print('a' * 101)")))
+
+    assert work.queues() == {}
 
 
 @needs.any_database

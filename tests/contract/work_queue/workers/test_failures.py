@@ -48,6 +48,13 @@ def test_scenario_44_a_retry_comes_when_its_handler_says(work: WorkQueue) -> Non
     assert 58 < (task.at - task.modified).total_seconds() <= 60
 
 
+def test_a_move_to_the_queue_where_a_task_is_lets_it_wait(work: WorkQueue) -> None:
+    """It would run again at once, and for ever."""
+    task = ran(work, MoveTask("a", "not yet"))
+    assert (task.queue, task.attempt, task.err) == ("a", 1, "not yet")
+    assert 59 < (task.at - task.modified).total_seconds() <= 60
+
+
 @pytest.mark.parametrize(("most", "queue"), [(3, "a"), (1, "a/err")])
 def test_scenario_44_attempts_have_a_limit(work: WorkQueue, most: int, queue: str) -> None:
     assert ran(work, RetryLater(0), max_attempts=most).queue == queue
@@ -226,7 +233,7 @@ def _raises(_queue: str) -> str:
     raise KeyError("no such queue")
 
 
-@pytest.mark.parametrize("error_queue", [_raises, lambda _queue: None])
+@pytest.mark.parametrize("error_queue", [_raises, lambda _queue: None, lambda queue: queue])
 @pytest.mark.parametrize("claims", [1, 7])
 def test_an_error_queue_that_can_not_be_told_is_the_default_one(
     work: WorkQueue, caplog: pytest.LogCaptureFixture, claims: int, error_queue: Any

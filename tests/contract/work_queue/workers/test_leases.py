@@ -23,6 +23,7 @@ from work_queue.faults import DependencyError
 from work_queue.modification import Action, Insert, InsertDoc, Renew
 from work_queue.modified import Modified
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.job import Job
 from work_queue.workers.lease import Lease, LeaseLostError
@@ -204,6 +205,25 @@ def test_a_renewal_that_is_faster_than_the_commit_loses_nothing(
         finishing.result(BOUND_SECONDS)
         renewal.result(BOUND_SECONDS)
     assert work.queues() == {"b": 1}
+
+
+def test_a_renewal_sends_no_value(work: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be long, and its handler has it."""
+    work.modify(*(Insert(queue="a", value=number) for number in range(2)))
+    task, other = work.claim_many("a", limit=2)
+    lease, modify, answers = Lease(work, task, 0.0), work.modify, list[Modified]()
+    lease.hold([other])
+
+    def told(*actions: Any, **options: Any) -> Modified:
+        answers.append(modify(*actions, **options))
+        return answers[-1]
+
+    monkeypatch.setattr(work, "modify", told)
+    lease.renew()
+    [renewed] = answers
+    assert [one.value for one in renewed.changed] == [UNREAD, UNREAD]
+    assert lease.task.version == task.version + 1
+    assert lease.task.value == task.value
 
 
 class Losing:

@@ -357,6 +357,7 @@ async def asynchronous(_given: Any) -> None:
         {"max_claims": True},
         {"error_queue": 5},
         {"error_queue": asynchronous},
+        {"error_queue": "a"},
         {"max_run_seconds": 0},
         {"concurrency": 0},
         {"concurrency": None},
