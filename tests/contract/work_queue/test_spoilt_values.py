@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.contract.work_queue.test_tasks import claimed
+from tests.contract.work_queue.claiming import claimed
 from work_queue.document import DocClaim
 from work_queue.modification import Insert, InsertDoc
 from work_queue.task import Task
@@ -50,7 +50,7 @@ def test_a_batch_is_done_without_such_a_task(work: WorkQueue, spoilt: str) -> No
     def store(tasks: Sequence[Task]) -> None:
         done.extend(task.value for task in tasks)
 
-    Worker(work, in_batches(work, store), "a").run(until_empty=True)
+    Worker(work, in_batches(store), "a").run(until_empty=True)
     assert sorted(done) == ["b", "c"]
     assert [task.id for task in work.failed_tasks("a/err")] == [spoilt]
 
