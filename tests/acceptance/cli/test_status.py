@@ -14,7 +14,7 @@ from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
 from queue_core.model.lanes import limited_lane
 from queue_core.model.posting import Posting
-from sql.tables import queue_nodes
+from sql.tables import entry_tables, queue_nodes
 from stickybus.testing import drain
 from tests.acceptance.cli.running import Cli
 from tests.contract.harness import engine_of
@@ -60,6 +60,17 @@ def test_status_fits_the_columns_of_the_terminal(
     assert lines[1].split() == ["TABLE", "QUEUE", "READY", "OLDEST", "READY", "POSTED/S"]
     assert {"LIMITED", "PROCESSED/S"} < set(wide)
     assert lines[2].split()[-1] == "0.017"
+
+
+def test_status_shows_for_how_long_the_oldest_has_been_ready(
+    cli: Cli, bus: PersistentBus, engine: Engine
+) -> None:
+    bus.post({}, event_name="New")
+    due = datetime.now(UTC) - timedelta(hours=36)
+    with engine.begin() as connection:
+        entries = entry_tables("bus_events").main
+        connection.execute(update(entries).values(created_date=due, effective_date=due))
+    assert " 1.5 d " in cli("status").out
 
 
 def test_status_and_recurring_tell_that_there_is_a_work_queue(cli: Cli, bus: PersistentBus) -> None:
