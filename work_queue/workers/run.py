@@ -143,8 +143,15 @@ class Run:
     async def _handled(self) -> BaseException | None:
         """Await the handler and its commit; returns why they failed."""
         sets = tuple(self._lease.sets)
-        held = {"given_up": self._given_up, "work": self._work, "hold": self._lease.hold}
-        running = self._start(partial(Job, self._task, sets, **held))
+        job = partial(
+            Job,
+            self._task,
+            sets,
+            given_up=self._given_up,
+            work=self._work,
+            hold=self._lease.hold,
+        )
+        running = self._start(job)
         error = await self._renewed_during(running)
         if error is None:
             self._end = "done"

@@ -43,8 +43,8 @@ async def _awaited(_given: Any) -> Any:
     [
         lambda: map_to("out", None),  # type: ignore[arg-type]
         lambda: in_batches(None),  # type: ignore[arg-type]
-        lambda: map_to("out", _awaited),
-        lambda: in_batches(_awaited),
+        lambda: map_to("out", _awaited),  # type: ignore[arg-type]
+        lambda: in_batches(_awaited),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_function_that_has_a_thread_is_refused(
