@@ -148,7 +148,7 @@ class Run:
     async def _handled(self) -> BaseException | None:
         """Await the handler and its commit; returns why they failed."""
         sets = tuple(self._lease.sets)
-        make = partial(
+        job = partial(
             Job,
             self._task,
             sets,
@@ -156,7 +156,7 @@ class Run:
             work=self._work,
             hold=self._lease.hold,
         )
-        running = self._start(make)
+        running = self._start(job)
         error = await self._renewed_during(running)
         if error is None:
             self._end = "done"
