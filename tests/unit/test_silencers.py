@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
-    *("sql", "queue_core", "bus", "notifications"),
+    *("sql", "queue_core", "bus", "notifications", "work_queue"),
     *("history_pipeline", "pyspark_stickybus", "stickybus", "devtools"),
 )
 SILENCER = re.compile(r"# *(?:noqa|type: *ignore|pragma: no cover)\b(.*)")

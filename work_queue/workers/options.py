@@ -130,7 +130,7 @@ def actions_of(returned: Any, handler: object) -> tuple[Any, ...]:
 
 def _is_asynchronous(call: object) -> bool:
     """Whether it is a coroutine function, or an object with a method `__call__` that is one."""
-    inner = getattr(call, "__call__", None)  # noqa: B004
+    inner = getattr(call, "__call__", None)  # noqa: B004 -- it is read, not asked for
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner)
 
 

@@ -161,6 +161,7 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     """A connection that knows the only common name of its client's certificate."""
 
+    # uvicorn narrows the type of its argument, too.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         certificate = transport.get_extra_info("peercert") or {}

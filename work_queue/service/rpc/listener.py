@@ -77,6 +77,7 @@ class GrpcListener:
         self._health = Health((health.OVERALL_HEALTH, *self._services))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (health.SERVICE_NAME, reflection.SERVICE_NAME, *self._services)
+        # grpcio-reflection has no types.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
             reflection.aio.ReflectionServicer(names, pool=POOL), self._server
         )
