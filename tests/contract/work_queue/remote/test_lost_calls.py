@@ -29,31 +29,6 @@ def test_a_service_that_is_not_there_was_sent_nothing(place: str) -> None:
     assert caught.value.url == f"{place}://127.0.0.1:1"
 
 
-def test_a_proxy_that_has_too_much_to_do_is_no_refusal_of_a_size(place: str) -> None:
-    """A worker goes on after it."""
-    if place != "grpc":
-        pytest.skip("a status of gRPC")
-    grpc = importlib.import_module("grpc")
-
-    class Busy(grpc.GenericRpcHandler):  # type: ignore[misc,name-defined]
-        def service(self, _call: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(
-                lambda _request, context: context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests"
-                )
-            )
-
-    with ThreadPoolExecutor(1) as pool:
-        server = grpc.server(pool, handlers=[Busy()])
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        try:
-            with pytest.raises(DatabaseUnreachableError, match="too many requests"):
-                WorkQueue(f"grpc://127.0.0.1:{port}")
-        finally:
-            server.stop(None).wait(BOUND_SECONDS)
-
-
 def test_a_lost_answer_says_that_the_call_may_have_been_done(
     work: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
