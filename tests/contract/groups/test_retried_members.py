@@ -52,7 +52,7 @@ def test_a_further_copy_of_a_member_that_lives_is_a_further_member(cluster: Clus
     group = open_group(peer)
     first = peer.bus.post(Order(1), group=group)
     peer.run()
-    peer.handler = Recorder()
+    peer.instead = None
     peer.bus.retry(first)
     peer.bus.retry(first, force=True)
     peer.bus.seal(group)
@@ -71,7 +71,7 @@ def test_a_retry_changes_nothing_of_a_complete_group(cluster: Cluster) -> None:
     peer.bus.seal(group)
     peer.run()
     before = peer.bus.group_status(group)
-    peer.handler = Recorder()
+    peer.instead = None
     peer.bus.retry(first)
     assert peer.bus.group_status(group) == before
     peer.run()
