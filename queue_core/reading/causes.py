@@ -52,7 +52,7 @@ def _paused(case: Case) -> Iterator[Reason]:
 
 
 def _handlers(case: Case) -> set[str]:
-    """The handlers of its type that live nodes tell of."""
+    """The handlers of the entry's type, as live nodes have published them."""
     return {
         name
         for _, served in case.serving

@@ -25,7 +25,8 @@ class Lock(RLock):  # type: ignore[misc]  # the type stubs call it final, which 
         """Whether this thread has it."""
         return bool(self._is_owned())  # type: ignore[attr-defined]  # conditions ask it, too
 
-    def __enter__(self) -> bool:  # type: ignore[override]  # the stubs call it `acquire`, with its arguments
+    # typeshed gives it the arguments of `acquire`.
+    def __enter__(self) -> bool:  # type: ignore[override]
         try:
             return self.acquire()
         except BaseException:

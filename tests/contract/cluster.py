@@ -43,7 +43,7 @@ class QuietNode(Node):
 
 
 class Peer:
-    """One bus as a node of its own. `handler` takes the orders, or what is there instead."""
+    """A bus, the only member of its node. `handler` takes the orders, unless `instead` does."""
 
     def __init__(self, bus: PersistentBus) -> None:
         self.bus = bus

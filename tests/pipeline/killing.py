@@ -17,7 +17,7 @@ CUTS_SPARK = "while files are written"
 
 
 def killed(spark: SparkSession, point: str, job: str, url: URL, target: str) -> None:
-    """Run a job in a process of its own, which dies at the point."""
+    """Run a job in a new process, which dies at the point."""
     gateway: Any = spark.sparkContext._gateway
     shared = {
         "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),

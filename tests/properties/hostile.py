@@ -127,7 +127,7 @@ DECEIVING: list[Any] = [
         for answer in (RuntimeError("no offset"), "no offset", timedelta(days=5))
     ),
 ]
-"""Values of a subclass of an allowed type, which has methods of its own."""
+"""Values whose class derives from an allowed type, and overrides its methods."""
 BROKEN: list[Any] = [Ambiguous(), Broken("x"), BrokenNumber(5), Odd()]
 """What fails where it is looked at. Calls about entries alone are tried with it."""
 HOSTILE: list[Any] = [

@@ -43,7 +43,7 @@ each_kind = pytest.mark.parametrize("open_one", [open_connection, open_session])
 def run_on(
     url: URL, open_one: Callable[[AsyncEngine], Given], work: Callable[[Given], Awaitable[None]]
 ) -> None:
-    """Run `work` on an asynchronous connection or session of its own."""
+    """Open an asynchronous connection or session, and run `work` on it."""
 
     async def main() -> None:
         async with connected(url) as engine, open_one(engine) as given:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from sqlalchemy import URL, create_engine, event, select
@@ -27,6 +27,7 @@ from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.workers.handlers import Start, raises
 from work_queue.document import DocClaim
 from work_queue.modification import Change, Insert
+from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers import loop, run
 from work_queue.workers.job import Job
@@ -166,7 +167,7 @@ def test_few_claims_are_tried_while_a_limit_is_reached(
 ) -> None:
     tried, given = list[object](), work.try_claim_async
 
-    async def tries(*queues: Any, **options: Any) -> Any:
+    async def tries(*queues: str, **options: Any) -> Task | None:
         tried.append(queues)
         return await given(*queues, **options)
 
@@ -247,7 +248,7 @@ def test_an_exit_in_a_coroutine_ends_the_worker_when_the_others_have_ended(
 def test_an_exit_in_another_function_of_the_user_ends_the_worker_too(
     work: WorkQueue, part: str
 ) -> None:
-    def exits(_given: Any) -> Any:
+    def exits(_given: object) -> NoReturn:
         raise SystemExit(3)
 
     options: dict[str, Any] = {part: exits}
